@@ -21,6 +21,9 @@ void bad_files_print(const pl_run *run)
     if (n == 0) return;
     fprintf(stderr, "%s%s images could not be read and were replaced by others:%s\n",
             cli_red(stderr), cli_count(n), cli_plain(stderr));
-    for (int64_t k = 0; pl_run_bad_file(run, k, path, sizeof path); k++)
-        fprintf(stderr, "  %s\n", path);
+    for (int64_t k = 0; pl_run_bad_file(run, k, path, sizeof path); k++) {
+        fputs("  ", stderr);
+        cli_put(stderr, path);
+        fputc('\n', stderr);
+    }
 }

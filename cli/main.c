@@ -6,7 +6,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#define RAISED "PLIMSOLL_STACK_RAISED"
 
 const cli_command cli_commands[] = {
 #define COMMAND(name, about) {#name, about, cmd_##name, &cli_help_##name},
@@ -71,7 +74,40 @@ static int run_command(int argc, char **argv)
     return c ? c->run(argc - 1, argv + 1) : 2;
 }
 
+/* ---- limits of the process ---------------------------------------------------------------- */
+/* Threads get the stack size that the process was started with, so a larger limit needs a fresh
+ * execution of the program. Returns an exit code, or -1: the stack is large enough. */
+static int check_stack(char **argv)
+{
+    enum { LEAST = 1 << 20, WANTED = 8 << 20 };
+    struct rlimit r;
+    if (getrlimit(RLIMIT_STACK, &r) != 0 || r.rlim_cur == RLIM_INFINITY || r.rlim_cur >= LEAST)
+        return -1;
+    rlim_t before = r.rlim_cur, most = r.rlim_max;
+    r.rlim_cur = most == RLIM_INFINITY || most > WANTED ? WANTED : most;
+    if (r.rlim_cur >= LEAST && !getenv(RAISED) && setrlimit(RLIMIT_STACK, &r) == 0 &&
+        setenv(RAISED, "1", 1) == 0)
+        execv("/proc/self/exe", argv);
+    cli_error("the limit of the stack is %llu KiB (ulimit -s), at least %d KiB are needed",
+              (unsigned long long)before / 1024, LEAST / 1024);
+    return pl_status_exit_code(PL_ERR_FIT);
+}
+
+/* Tar shards, ranks and plug-ins take open files. */
+static void raise_files(void)
+{
+    enum { WANTED = 4096 };
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= WANTED) return;
+    r.rlim_cur = r.rlim_max < WANTED ? r.rlim_max : WANTED;
+    (void)setrlimit(RLIMIT_NOFILE, &r);
+}
+
 int main(int argc, char **argv)
 {
+    int code = check_stack(argv);
+    if (code >= 0) return code;
+    unsetenv(RAISED);
+    raise_files();
     return check_output(run_command(argc, argv));
 }

@@ -52,20 +52,32 @@ const char *cli_plain(FILE *f)
     return cli_color(f) ? "\033[0m" : "";
 }
 
+void cli_put(FILE *f, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        bool c1 = *p == 0xC2 && p[1] >= 0x80 && p[1] <= 0x9F;
+        if ((*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7F || c1)
+            fprintf(f, c1 ? "\\x%02x\\x%02x" : "\\x%02x", *p, p[1]);
+        else
+            fputc(*p, f);
+        p += c1;
+    }
+}
+
 static char last_error[1024]; /* of this process: the message of its end */
 
 void cli_error(const char *fmt, ...)
 {
+    static char text[8192];
     cli_idle();
     fflush(stdout);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(last_error, sizeof last_error, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    snprintf(last_error, sizeof last_error, "%.1023s", text);
     fprintf(stderr, "%splimsoll:%s ", cli_red(stderr), cli_plain(stderr));
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
+    cli_put(stderr, text);
     fputc('\n', stderr);
 }
 

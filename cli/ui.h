@@ -72,6 +72,9 @@ pl_device_info *cli_devices(bool profiles, int *n);
 
 /* "plimsoll: <message>" on stderr; returns the exit code of the status. */
 int cli_fail(pl_status rc);
+/* Prints a text that may hold the name of a file: control characters, which a terminal would obey,
+ * are printed as \xNN; line ends and tabs stay. */
+void cli_put(FILE *f, const char *text);
 void cli_error(const char *fmt, ...) PL_PRINTF(1, 2);
 const char *cli_last_error(void); /* the message of the last cli_error, at most 1 KiB */
 

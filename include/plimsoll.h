@@ -427,6 +427,7 @@ PL_API int pl_device_profiles(pl_device_info *out, int cap);
 PL_API uint64_t pl_process_bytes(void);      /* resident now */
 PL_API uint64_t pl_process_peak_bytes(void); /* largest resident set so far */
 PL_API int pl_threads(void);                 /* threads that kernels use */
+PL_API int pl_cores(void);                   /* cores that this process may use */
 
 #ifdef __cplusplus
 }

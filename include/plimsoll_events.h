@@ -24,6 +24,8 @@ typedef struct pl_events pl_events;
  * step `from` (0: a new run) it tells readers to drop later steps of earlier files. */
 PL_API pl_status pl_events_open(const char *dir, int64_t from, pl_events **out) PL_MUST_USE;
 PL_API void pl_events_close(pl_events *e);
+/* Returns when all records are on the disk. */
+PL_API pl_status pl_events_sync(pl_events *e) PL_MUST_USE;
 
 PL_API void pl_events_scalar(pl_events *e, const char *tag, double value);
 /* Collects an image: rows of width * channels bytes, top row first; channels: 1 grey, 3 RGB, 4

@@ -2,7 +2,7 @@
  *
  * The writer adds commas, quotes and escapes. It writes to a stream or into memory. In an object
  * every value has a key; in an array, and at the top, key is NULL. Errors (memory, a failed write,
- * text that is not UTF-8, ends that do not match) are sticky; pl_json_finish reports them.
+ * ends that do not match) are sticky; pl_json_finish reports them.
  *
  *     pl_json *j = pl_json_new(stdout);
  *     pl_json_object(j, NULL);

@@ -131,13 +131,22 @@ typedef struct pl_run_bucket {
 PL_API int pl_run_bucket_count(const pl_run *r);
 PL_API pl_run_bucket pl_run_bucket_at(const pl_run *r, int i);
 
+/* Reads the limits of this process on the CPU. Without the key `memory` the budget is then the
+ * memory that is free; with the key, pl_run_start fails (PL_ERR_FIT) when the plan needs more than
+ * machine, container and process limits allow at all. sharers: processes of this run on the
+ * machine. Call it before pl_run_build. */
+PL_API void pl_run_limit_host(pl_run *r, int sharers);
+
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_run_memory {
     uint64_t arena, state; /* mapped by pl_run_start, exact to the byte */
     uint64_t overhead;     /* everything else (code, libraries, stacks): measured, plus a margin */
     uint64_t total;        /* arena + state + overhead */
-    uint64_t budget;  /* key `memory`, at most the memory of a planned-for GPU; 0: none given */
-    uint64_t asked;   /* key `memory` as it is given; 0: none given */
+    uint64_t budget; /* key `memory`, at most the memory of a planned-for GPU; 0: none given */
+    uint64_t asked;  /* key `memory` as it is given; 0: none given */
+    /* whose limit the budget is (pl_run_limit_host): "the free memory of this machine"; NULL: the
+     * budget was given, or there is none */
+    const char *limit;
     uint64_t minimum; /* smallest budget known to work; see pl_run_find_minimum */
     /* The smallest budget was searched, so that minimum is the figure of `plimsoll plan`. */
     bool minimum_found;

@@ -1,9 +1,13 @@
 /* cmd_generate.c - `plimsoll generate`: writes the recipe's samples as a data set on disk. */
 #include "cli/ui.h"
 
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
 typedef struct generate_options {
     const char *out, *samples, *eval_samples;
-    bool raw, quiet;
+    bool raw, force, quiet;
 } generate_options;
 
 const cli_help cli_help_generate = {
@@ -22,10 +26,25 @@ const cli_help cli_help_generate = {
              "number of evaluation samples", "all"},
             {"--raw", NULL, offsetof(generate_options, raw),
              "write pictures, prompts or the file formats of the authors instead of arrays"},
+            {"--force", NULL, offsetof(generate_options, force),
+             "write into a folder that is not empty; files of the same name are replaced"},
             {"--quiet", NULL, offsetof(generate_options, quiet), "print errors only"},
             {NULL},
         },
 };
+
+/* Whether there is something at the path other than an empty folder. */
+static bool is_taken(const char *path)
+{
+    struct stat s;
+    if (lstat(path, &s) != 0) return false;
+    DIR *d = opendir(path);
+    bool taken = !d;
+    for (const struct dirent *e; d && !taken && (e = readdir(d));)
+        taken = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    if (d) closedir(d);
+    return taken;
+}
 
 int cmd_generate(int argc, char **argv)
 {
@@ -39,6 +58,13 @@ int cmd_generate(int argc, char **argv)
     if (n < 0 || m < 0) return 2;
     if (!o.out) {
         cli_error("generate needs --out DIR (plimsoll generate --help shows examples)");
+        return 2;
+    }
+    if (!o.force && is_taken(o.out)) {
+        cli_error(
+            "%s exists and is not an empty folder; choose another folder, or --force replaces "
+            "files of the same name",
+            o.out);
         return 2;
     }
     s.bar = cli_terminal(stderr);

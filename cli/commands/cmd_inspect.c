@@ -26,7 +26,10 @@ static void print_tensor(void *ctx, const pl_tensor_info *t)
         elems *= t->dim[i];
     }
     strncat(shape, "]", sizeof shape - strlen(shape) - 1);
-    printf("  %-48s %-6s %-22s %12s\n", t->name, t->dtype, shape, cli_bytes(t->bytes));
+    int n = (int)strlen(t->name);
+    fputs("  ", stdout);
+    cli_put(stdout, t->name);
+    printf("%*s %-6s %-22s %12s\n", n < 48 ? 48 - n : 0, "", t->dtype, shape, cli_bytes(t->bytes));
     sum->bytes += t->bytes;
     sum->elems += elems;
     sum->n++;
@@ -35,7 +38,11 @@ static void print_tensor(void *ctx, const pl_tensor_info *t)
 static void print_meta(void *ctx, const char *key, const char *value)
 {
     (void)ctx;
-    printf("  %s = %s\n", key, value);
+    fputs("  ", stdout);
+    cli_put(stdout, key);
+    fputs(" = ", stdout);
+    cli_put(stdout, value);
+    putchar('\n');
 }
 
 static int inspect_file(const char *path)
@@ -240,8 +247,11 @@ static void see_file(void *ctx, const pl_data_file *f)
         json_bad(v->json, f);
         return;
     }
-    fprintf(stderr, "%s%sbad%s %s: %s\n", v->bar ? "\r\033[K" : "", cli_red(stderr),
-            cli_plain(stderr), f->path, f->problem);
+    fprintf(stderr, "%s%sbad%s ", v->bar ? "\r\033[K" : "", cli_red(stderr), cli_plain(stderr));
+    cli_put(stderr, f->path);
+    fputs(": ", stderr);
+    cli_put(stderr, f->problem);
+    fputc('\n', stderr);
 }
 
 static void show_progress(void *ctx, int64_t done, int64_t total)

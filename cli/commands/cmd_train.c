@@ -83,13 +83,17 @@ static pl_status override_ranks(cli_args *a, const char *asked, char *text, size
  * returns -1. */
 static int start_ranks(const char *text, char **argv)
 {
-    int code, ranks = text ? atoi(text) : 1;
-    if (text && ranks < 1) {
-        cli_error("--ranks takes a number of processes, not \"%s\"", text);
+    enum { MOST = 65536 }; /* of key ranks */
+    int code;
+    char *end = NULL;
+    long ranks = text ? strtol(text, &end, 10) : 1;
+    if (text && (end == text || *end || ranks < 1 || ranks > MOST)) {
+        cli_error("--ranks takes a number of processes, 1 to %d, not \"%s\"", MOST, text);
         return 2;
     }
+    if (signals.stop) return 128 + signals.stop;
     pl_status rc = pl_ranks_start(
-        ranks, argv - 1, &code); /* of main: the program's name comes before the command's */
+        (int)ranks, argv - 1, &code); /* of main: the program's name comes before the command's */
     return rc == PL_OK ? code : cli_fail(rc);
 }
 
@@ -117,14 +121,16 @@ static pl_status open_run(trainer *t, const train_options *o, cli_args *a, char 
 }
 
 /* Trains with an open run, then closes everything; returns the exit code. */
-static int train(trainer *t, int launched)
+static int train(trainer *t)
 {
     t->bar = !t->json && !t->quiet && cli_terminal(stderr);
     t->folder.quiet = t->json || t->quiet;
     t->started = t->began = cli_seconds();
     if (t->json) t->events = pl_json_new(stdout);
-    if (launched == 1) signals_listen(false);
     if (t->world && !t->quiet && !t->json) ranks_table(t);
+    if (pl_threads() > pl_cores() && !t->quiet)
+        cli_error("note: %d threads on %d core%s wait for each other; threads=%d is faster",
+                  pl_threads(), pl_cores(), pl_cores() == 1 ? "" : "s", pl_cores());
     t->hooks.path = t->folder.path;
     pl_status rc = hooks_open(&t->hooks, t->list, t->world);
     int code = rc == PL_OK ? trainer_run(t) : pl_status_exit_code(rc);
@@ -177,7 +183,7 @@ static int open_and_train(trainer *t, const train_options *o, cli_args *a, char 
         pl_world_close(t->world, 4);
         return 4;
     }
-    return train(t, launched);
+    return train(t);
 }
 
 int cmd_train(int argc, char **argv)
@@ -187,6 +193,7 @@ int cmd_train(int argc, char **argv)
     cli_args a;
     cli_parse(argc, argv, &cli_help_train, &o, &a);
     cli_want(&a, 1, 1, "train", "one configuration");
+    signals_listen(false);
     trainer *t = cli_new(sizeof *t);
     t->largest = -1;
     t->first = -1;

@@ -253,8 +253,9 @@ void plan_edits_print(const plan_edit *edit, int n, FILE *out)
 
 void plan_unfit_print(const pl_run_memory *m)
 {
-    cli_error("does not fit %s: the smallest budget is %llu bytes (%s)", cli_bytes(m->budget),
-              (unsigned long long)m->minimum, cli_bytes(m->minimum));
+    cli_error("does not fit %s%s%s: the smallest budget is %llu bytes (%s)", cli_bytes(m->budget),
+              m->limit ? ", " : "", m->limit ? m->limit : "", (unsigned long long)m->minimum,
+              cli_bytes(m->minimum));
 }
 
 void plan_edits_json(const plan_edit *edit, int n, pl_json *j)

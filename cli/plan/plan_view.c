@@ -184,8 +184,11 @@ static void print_components(const pl_run *run, const pl_plan_info *all, const p
     if (m->budget)
         fprintf(out, "  %s the budget of %s", m->fits ? "fits" : "does NOT fit",
                 cli_bytes(m->budget));
-    if (m->asked > m->budget)
-        fprintf(out, ", all the memory of the GPU (requested: %s)", cli_bytes(m->asked));
+    if (m->limit)
+        fprintf(out, ", %s", m->limit);
+    else if (m->asked > m->budget)
+        fprintf(out, ", all the memory of the GPU");
+    if (m->asked > m->budget) fprintf(out, " (requested: %s)", cli_bytes(m->asked));
     double ms = pl_run_predicted_ms(run), kept_ms = plan_keep_all_ms(run);
     fprintf(out, "\n  %-12s %11s %11s  predicted", "step time", cli_ms(kept_ms), cli_ms(ms));
     if (plan_recompute_share(run) > 0)

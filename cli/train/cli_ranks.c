@@ -9,6 +9,19 @@ bool ranks_follows(const trainer *t)
     return pl_world_rank(t->world) > 0;
 }
 
+int ranks_here(const trainer *t)
+{
+    pl_rank_info own, other;
+    int n = 0;
+    if (!t->world) return 1;
+    pl_world_info(t->world, pl_world_rank(t->world), &own);
+    for (int i = 0; i < pl_world_size(t->world); i++) {
+        pl_world_info(t->world, i, &other);
+        n += strcmp(own.host, other.host) == 0;
+    }
+    return n;
+}
+
 pl_status ranks_take_folder(trainer *t, bool resume)
 {
     run_folder *f = &t->folder;

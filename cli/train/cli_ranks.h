@@ -15,6 +15,8 @@ void ranks_tell_peaks(const trainer *t);
 /* Agrees between steps. *stop: the signal that asked any rank to stop, or 0. *save: rank 0 saves.
  */
 pl_status ranks_agree(trainer *t, volatile int *stop, bool *save);
+/* Returns the number of ranks on this rank's machine. */
+int ranks_here(const trainer *t);
 /* Returns whether this rank is not rank 0. */
 bool ranks_follows(const trainer *t);
 /* Sends this rank's shards to rank 0 while rank 0 saves. *saved: the save succeeded. */

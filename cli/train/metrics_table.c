@@ -121,7 +121,7 @@ static bool widen(metrics_table *t, const char *path, bool phases, int more)
     char to[4300], *line = NULL;
     size_t cap = 0;
     ssize_t n;
-    snprintf(to, sizeof to, "%s.new", path);
+    snprintf(to, sizeof to, "%s.tmp-%ld", path, (long)getpid());
     FILE *f = fopen(to, "we");
     bool ok = f && fseek(t->f, 0, SEEK_SET) == 0 && getline(&line, &cap, t->f) > 0;
     if (ok) put_header(t, f, phases);
@@ -131,7 +131,7 @@ static bool widen(metrics_table *t, const char *path, bool phases, int more)
         fputc('\n', f);
     }
     free(line);
-    ok = ok && fflush(f) == 0 && !ferror(t->f) && rename(to, path) == 0;
+    ok = ok && fflush(f) == 0 && fsync(fileno(f)) == 0 && !ferror(t->f) && rename(to, path) == 0;
     if (!ok) {
         int why = errno;
         if (f) fclose(f);

@@ -12,11 +12,12 @@
 #include "plimsoll_checkpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { READ_MEMORY_S = 5 };
 
@@ -41,6 +42,28 @@ static pl_status open_files(monitor *m, int64_t from)
     if (!m->evals) return fail_write(m, "eval.csv");
     if (!pl_config_bool(pl_run_config(m->run), "log.tensorboard")) return PL_OK;
     return pl_events_open(m->dir, from, &m->events);
+}
+
+static bool sync_file(FILE *f)
+{
+    return !f || (fflush(f) == 0 && fsync(fileno(f)) == 0);
+}
+
+static bool sync_dir(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+pl_status monitor_sync(monitor *m)
+{
+    if (!m->metrics.f) return PL_OK;
+    if (!sync_file(m->metrics.f)) return fail_write(m, "metrics.csv");
+    if (!sync_file(m->evals)) return fail_write(m, "eval.csv");
+    if (!sync_dir(m->dir) || !sync_dir(m->evals_dir)) return fail_write(m, "");
+    return pl_events_sync(m->events);
 }
 
 /* ---- events ----------------------------------------------------------------------------- */
@@ -99,7 +122,7 @@ pl_status monitor_eval(monitor *m, int64_t step, const pl_eval_info *e)
 static pl_status make_folder(monitor *m, char *path, size_t cap)
 {
     snprintf(path, cap, "%s/samples", m->dir);
-    return mkdir(path, 0777) != 0 && errno != EEXIST ? fail_write(m, "samples") : PL_OK;
+    return pl_folder_make(path);
 }
 
 pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *path, size_t cap)

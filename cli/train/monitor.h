@@ -34,6 +34,8 @@ typedef struct monitor {
 pl_status monitor_open(monitor *m, pl_run *run, const char *dir, const char *phase_dir,
                        int64_t last, bool evaluated, bool verbose);
 void monitor_close(monitor *m);
+/* Returns when the rows and records so far are on the disk: a checkpoint says that they are. */
+pl_status monitor_sync(monitor *m);
 pl_status monitor_step(monitor *m, const pl_step_info *s);
 /* Writes a picture of the sampling program as a file and to TensorBoard. Sets path (cap bytes);
  * "": no picture can be written on this machine, which is told once. */

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -201,12 +200,9 @@ pl_status folder_settle_best(run_folder *f)
 
 pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t cap)
 {
-    char above[4096];
-    path_of(f, "phases", above);
-    snprintf(dir, cap, "%s/%s", above, name);
-    if (mkdir(above, 0777) != 0 && errno != EEXIST) return fail_io("make", above);
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return fail_io("make", dir);
-    return PL_OK;
+    snprintf(dir, cap, "%s/phases/%s", f->path, name);
+    pl_status rc = pl_folder_mine(f->folder);
+    return rc == PL_OK ? pl_folder_make(dir) : rc;
 }
 
 /* ---- the log ---------------------------------------------------------------------------- */

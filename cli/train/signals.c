@@ -2,36 +2,44 @@
 #include "signals.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 train_signals signals;
-
-static void ask_stop(int number)
-{
-    if (signals.stop) _Exit(128 + number); /* the second signal */
-    signals.stop = number;
-}
+static bool is_rank;
 
 /* A signal to all processes of a job reaches a rank twice: directly, and through the process that
  * started the ranks. So a second signal within a second is taken for the first. */
-static void ask_rank_to_stop(int number)
+static void on_stop(int number)
 {
     static volatile sig_atomic_t first; /* seconds */
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (signals.stop && now.tv_sec - first > 1) _Exit(128 + number);
+    if (signals.stop && signals.stop != SIGPIPE && (!is_rank || now.tv_sec - first > 1))
+        _Exit(128 + number);
     if (!signals.stop) first = (sig_atomic_t)now.tv_sec;
     signals.stop = number;
 }
 
-static void ask_save(int number)
+/* Every further write to the pipe sends the signal again. */
+static void on_lost_reader(int number)
+{
+    if (!signals.stop) signals.stop = number;
+}
+
+static void on_save(int number)
 {
     signals.save = number;
 }
 
-static void ask_memory(int number)
+static void on_memory(int number)
 {
     signals.memory = number;
+}
+
+static void on_nothing(int number)
+{
+    (void)number;
 }
 
 static void listen(int number, void (*handler)(int))
@@ -43,10 +51,32 @@ static void listen(int number, void (*handler)(int))
 
 void signals_listen(bool rank)
 {
-    listen(SIGINT, rank ? ask_rank_to_stop : ask_stop);
-    listen(SIGTERM, rank ? ask_rank_to_stop : ask_stop);
-    listen(SIGHUP, rank ? ask_rank_to_stop : ask_stop);
-    listen(SIGUSR1, ask_save);
-    listen(SIGUSR2, ask_memory);
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit returns an error */
+    is_rank = rank;
+#define SIGNAL(number, handler, what) listen(number, on_##handler);
+#include "signals.def"
+#undef SIGNAL
 }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+# define EARLY 0
+#elif defined(__has_feature)
+# if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#  define EARLY 0
+# endif
+#endif
+#ifndef EARLY
+# define EARLY 1
+#endif
+
+#if EARLY
+/* The handlers are installed before the constructors of libraries run, because a signal to a
+ * process without handlers kills it. Sanitizers are not ready at that time. */
+static void listen_early(int argc, char **argv, char **environment)
+{
+    (void)environment;
+    if (argc > 1 && strcmp(argv[1], "train") == 0) signals_listen(false);
+}
+
+typedef void (*early_fn)(int, char **, char **);
+__attribute__((section(".preinit_array"), used)) static const early_fn early = listen_early;
+#endif

@@ -1,8 +1,8 @@
 /* signals.h - the signals that `plimsoll train` reacts to.
  *
- * Handlers only set flags. The flags are read between steps, between the batches of an evaluation
- * and during planning. A second stop signal exits at once; a checkpoint on disk is complete at any
- * time.
+ * signals.def is the table of signals. Handlers only set flags. The flags are read between steps,
+ * between the batches of an evaluation and during planning. A second stop signal exits at once; a
+ * checkpoint on disk is complete at any time.
  */
 #ifndef CLI_SIGNALS_H
 #define CLI_SIGNALS_H
@@ -19,7 +19,7 @@ typedef struct train_signals {
 extern train_signals signals;
 
 /* Installs the handlers, except for signals that are ignored (nohup). rank: this process is one of
- * several ranks. */
+ * several ranks. `plimsoll train` has them from its first instruction on. */
 void signals_listen(bool rank);
 
 #endif

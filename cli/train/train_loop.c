@@ -37,7 +37,11 @@ static pl_status save(trainer *t, bool must)
         if (saved) t->folder.saved = step;
         return served;
     }
-    pl_status rc = folder_save(&t->folder, t->run, t->evaluated == step);
+    pl_status rc = t->folder.path ? pl_folder_mine(t->folder.folder) : PL_OK;
+    if (rc == PL_OK) rc = monitor_sync(&t->monitor);
+    if (rc == PL_ERR_IO && pl_folder_mine(t->folder.folder) != PL_OK) rc = PL_ERR_FILE;
+    if (rc != PL_OK) return rc;
+    rc = folder_save(&t->folder, t->run, t->evaluated == step);
     if (t->world) {
         pl_status served = pl_run_served(t->run, rc == PL_OK && t->folder.saved == step);
         if (served != PL_OK) return served;
@@ -149,7 +153,8 @@ static pl_status make_pictures(trainer *t, int64_t step)
     if (!(t->folder.path || t->shown_by_0) || !pl_run_sample_program(t->run) || t->pictured == step)
         return PL_OK;
     t->pictured = step;
-    pl_status rc = pl_run_sample(t->run, t->shown_by_0 ? skip_picture : show_picture, t);
+    pl_status rc = t->shown_by_0 ? PL_OK : pl_folder_mine(t->folder.folder);
+    if (rc == PL_OK) rc = pl_run_sample(t->run, t->shown_by_0 ? skip_picture : show_picture, t);
     if (rc == PL_OK && !t->shown_by_0) rc = keep_arrays(t, step);
     return rc == PL_OK && !t->shown_by_0 ? monitor_pictures_end(&t->monitor, step) : rc;
 }

@@ -73,6 +73,7 @@ pl_status trainer_finish(trainer *t)
     if (rc == PL_OK && !stopped && t->world && !ranks_follows(t)) rc = pl_run_served(t->run, true);
     if (rc == PL_OK && !stopped) rc = ranks_share_peaks(t);
     if (rc == PL_OK) rc = emit_end(t, done);
+    if (rc == PL_OK && !stopped) rc = monitor_sync(&t->monitor);
     if (rc == PL_OK && !stopped && !ranks_follows(t)) rc = folder_finish(&t->folder);
     if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
     return rc;
@@ -208,6 +209,7 @@ pl_status trainer_train(trainer *t)
 {
     bool verbose = !t->json && !t->quiet;
     if (verbose) cli_busy("planning %s", t->name);
+    pl_run_limit_host(t->run, ranks_here(t));
     pl_status rc = pl_run_build(t->run);
     cli_idle();
     if (rc != PL_OK) return rc;

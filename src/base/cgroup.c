@@ -1,6 +1,7 @@
 /* cgroup.c - the limits of a container; see sys.h.
  *
- *     version 2   0::/a/b                 ROOT/a/b/cpu.max, memory.max, memory.current, memory.stat
+ *     version 2   0::/a/b                 ROOT/a/b/cpu.max, memory.max, memory.high,
+ *                                         memory.current, memory.stat
  *     version 1   4:memory:/a/b           ROOT/memory/a/b/memory.limit_in_bytes, ...
  *                 5:cpu,cpuacct:/a/b      ROOT/cpu,cpuacct/a/b/cpu.cfs_quota_us, cpu.cfs_period_us
  *     both        some controllers of version 1, version 2 at ROOT/unified
@@ -61,6 +62,8 @@ static void read_v2(pl_cgroup *out, const char *folder)
     if (read_file(folder, "cpu.max", text) && sscanf(text, "%lf %lf", &quota, &period) == 2)
         take_cpus(out, quota, period);
     if (read_file(folder, "memory.max", text)) take_memory(out, folder, text, 2);
+    /* above this, the kernel takes pages back until the processes crawl */
+    if (read_file(folder, "memory.high", text)) take_memory(out, folder, text, 2);
 }
 
 static void read_v1_cpu(pl_cgroup *out, const char *folder)

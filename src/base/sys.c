@@ -217,8 +217,10 @@ pl_status pl_sys_make_dirs(const char *path)
         if (buf[i] != '/' && buf[i] != 0) continue;
         char keep = buf[i];
         buf[i] = 0;
-        PL_FAIL_IF(mkdir(buf, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
-                   buf, strerror(errno));
+        bool made = mkdir(buf, 0777) == 0;
+        PL_FAIL_IF(!made && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s", buf,
+                   strerror(errno));
+        if (made) pl_sys_sync_folder(buf);
         buf[i] = keep;
     }
     struct stat st;
@@ -278,6 +280,16 @@ int pl_sys_cores(void)
 size_t pl_sys_rss_bytes(void)
 {
     return proc_status_kib("VmRSS:") * 1024;
+}
+
+size_t pl_sys_mapped_bytes(void)
+{
+    return proc_status_kib("VmSize:") * 1024;
+}
+
+size_t pl_sys_data_bytes(void)
+{
+    return proc_status_kib("VmData:") * 1024;
 }
 
 size_t pl_sys_peak_rss_bytes(void)

@@ -51,6 +51,8 @@ pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
 uint64_t pl_sys_now_ns(void);  /* monotonic */
 int pl_sys_cores(void);        /* that this process may use: affinity and CPU quota; at least 1 */
 size_t pl_sys_rss_bytes(void); /* resident set now */
+size_t pl_sys_mapped_bytes(void); /* address space in use, as RLIMIT_AS counts it */
+size_t pl_sys_data_bytes(void);   /* private writable mappings, as RLIMIT_DATA counts them */
 /* Returns memory that the allocator holds free to the system. */
 void pl_sys_trim(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */

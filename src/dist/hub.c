@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -54,7 +55,8 @@ typedef struct peer {
 
 struct pl_hub {
     int listening, ranks, n_peers, home; /* home: the rank whose process this is; -1: none */
-    peer *peers;                         /* in the order of arrival; twice as many as ranks */
+    int seats;                           /* of peers; up to twice as many as ranks */
+    peer *peers;                         /* in the order of arrival */
     struct pollfd *polled;               /* the listening socket, then one of each peer */
     pl_control_at at;
     /* ns; seen: the last check; clock: time during which the hub was awake */
@@ -95,14 +97,39 @@ static pl_status open_socket(pl_hub *h)
     return PL_OK;
 }
 
+/* Sets the number of connections that can be open, at most twice the ranks: poll(2) refuses more
+ * than the process may have open. PL_ERR_PEER when the ranks themselves are more. */
+static pl_status count_seats(int ranks, int *seats)
+{
+    enum { OTHERS = 64 }; /* files that the process has open besides */
+    struct rlimit r;
+    *seats = 2 * ranks;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return PL_OK;
+    rlim_t want = (rlim_t)*seats + OTHERS;
+    if (r.rlim_cur != RLIM_INFINITY && r.rlim_cur < want) {
+        r.rlim_cur = r.rlim_max == RLIM_INFINITY || r.rlim_max > want ? want : r.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &r);
+        if (getrlimit(RLIMIT_NOFILE, &r) != 0) return PL_OK;
+    }
+    if (r.rlim_cur == RLIM_INFINITY || r.rlim_cur >= want) return PL_OK;
+    PL_FAIL_IF(r.rlim_cur < (rlim_t)ranks + OTHERS, PL_ERR_PEER,
+               "the control channel of %d ranks needs %d open files, the limit is %llu (ulimit -n)",
+               ranks, ranks + OTHERS, (unsigned long long)r.rlim_cur);
+    *seats = (int)r.rlim_cur - OTHERS;
+    return PL_OK;
+}
+
 pl_status pl_hub_new(int ranks, pl_hub **out)
 {
+    int seats;
+    PL_TRY(count_seats(ranks, &seats));
     pl_hub *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
     h->listening = -1;
     h->ranks = ranks;
-    h->peers = pl_sys_alloc(2 * (size_t)ranks * sizeof *h->peers);
-    h->polled = pl_sys_alloc((2 * (size_t)ranks + 1) * sizeof *h->polled);
+    h->seats = seats;
+    h->peers = pl_sys_alloc((size_t)seats * sizeof *h->peers);
+    h->polled = pl_sys_alloc(((size_t)seats + 1) * sizeof *h->polled);
     pl_status rc = h->peers && h->polled ? open_socket(h) : PL_ERR_MEMORY;
     if (rc != PL_OK) {
         pl_hub_free(h);
@@ -344,7 +371,7 @@ static int find_seat(pl_hub *h)
         if (p->fd < 0) return i;
         if (worst < 0 || p->heard < h->peers[worst].heard) worst = i;
     }
-    if (h->n_peers < 2 * h->ranks) return h->n_peers++;
+    if (h->n_peers < h->seats) return h->n_peers++;
     if (worst >= 0) drop(&h->peers[worst]);
     return worst;
 }

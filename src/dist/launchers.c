@@ -40,6 +40,11 @@ static void note_request(int signal_number)
         memories = memories + 1;
 }
 
+static void note_nothing(int signal_number)
+{
+    (void)signal_number;
+}
+
 static void listen_to(int signal_number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
@@ -54,7 +59,7 @@ static void listen_to_signals(void)
     listen_to(SIGHUP, note_signal);
     listen_to(SIGUSR1, note_request);
     listen_to(SIGUSR2, note_request);
-    signal(SIGPIPE, SIG_IGN);
+    listen_to(SIGPIPE, note_nothing); /* not ignored, which the ranks would inherit */
 }
 
 /* Settings for mpirun, unless the user's environment has them. Ranks share cores: they must not be
@@ -236,6 +241,15 @@ static socklen_t torch_name(struct sockaddr_un *at)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+/* Whether the process at the other end belongs to this user. The names of abstract sockets are open
+ * to everybody on the machine. */
+static bool is_own(int fd)
+{
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+}
+
 /* Rank 0 of torchrun starts the world by mpirun; the others wait for its exit code. */
 static pl_status lead(int ranks, char **argv, int *code)
 {
@@ -245,11 +259,13 @@ static pl_status lead(int ranks, char **argv, int *code)
     PL_FAIL_IF(fd < 0 || bind(fd, (struct sockaddr *)&at, n) != 0 || listen(fd, 1024) != 0,
                PL_ERR_PEER, "torchrun's ranks cannot connect to each other: %s", strerror(errno));
     PL_TRY(pl_ranks_launch(ranks, argv, code));
-    for (int i = 1; i < ranks; i++) { /* they have come by this time, or do not come */
+    /* They have come by this time, or do not come. Other users' processes get no answer. */
+    for (int i = 1, tries = 0; i < ranks && tries < 4 * ranks; i++, tries++) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         int peer = poll(&ready, 1, 1000) > 0 ? accept(fd, NULL, NULL) : -1;
         unsigned char byte = (unsigned char)*code;
-        if (peer >= 0 && send(peer, &byte, 1, MSG_NOSIGNAL) < 0) continue;
+        if (peer >= 0 && !is_own(peer)) i--;
+        if (peer >= 0 && is_own(peer) && send(peer, &byte, 1, MSG_NOSIGNAL) < 0) continue;
         if (peer >= 0) close(peer);
     }
     close(fd);
@@ -285,6 +301,11 @@ static pl_status follow(int *code)
     listen_to_signals();
     for (int i = 0; i < 300 && fd >= 0; i++) {
         if (connect(fd, (struct sockaddr *)&at, n) == 0) {
+            bool own = is_own(fd);
+            if (!own) close(fd);
+            PL_FAIL_IF(!own, PL_ERR_PEER,
+                       "the socket of torchrun's ranks belongs to another user's process; "
+                       "torchrun --rdzv-id NAME gives it another name");
             *code = hear(fd);
             close(fd);
             return PL_OK;

@@ -83,9 +83,10 @@ void pl_json_quote(pl_str *out, const char *s, size_t n)
     size_t plain = 0; /* start of the run not yet copied */
     for (size_t i = 0, len; i < n; i += len) {
         len = utf8_sequence(u + i, n - i);
-        if (len == 0) PL_BUG("pl_json_quote: not UTF-8");
-        unsigned cp = utf8_decode(u + i, len);
-        if (!needs_escape(cp)) continue;
+        bool bad = len == 0; /* becomes the replacement character */
+        if (bad) len = 1;
+        unsigned cp = bad ? 0xFFFD : utf8_decode(u + i, len);
+        if (!bad && !needs_escape(cp)) continue;
         pl_str_addn(out, s + plain, i - plain);
         plain = i + len;
         size_t k = 0;
@@ -126,15 +127,6 @@ void pl_json_free(pl_json *j)
     pl_sys_free(j);
 }
 
-static void quote_checked(pl_json *j, const char *s)
-{
-    size_t n = strlen(s);
-    if (!pl_utf8_valid(s, n))
-        j->misuse = "text is not UTF-8";
-    else
-        pl_json_quote(&j->text, s, n);
-}
-
 /* Writes what precedes a value: comma and key. False when the value must not be written. */
 static bool lead(pl_json *j, const char *key)
 {
@@ -151,7 +143,7 @@ static bool lead(pl_json *j, const char *key)
     if (j->has_value[j->depth]) pl_str_add(&j->text, ",");
     j->has_value[j->depth] = true;
     if (key) {
-        quote_checked(j, key);
+        pl_json_quote(&j->text, key, strlen(key));
         pl_str_add(&j->text, ":");
     }
     return true;
@@ -217,7 +209,7 @@ void pl_json_string(pl_json *j, const char *key, const char *v)
     if (!v)
         pl_json_null(j, key);
     else if (lead(j, key))
-        quote_checked(j, v);
+        pl_json_quote(&j->text, v, strlen(v));
 }
 
 void pl_json_null(pl_json *j, const char *key)

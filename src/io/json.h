@@ -9,7 +9,8 @@
 /* Whether s[0..n) is well-formed UTF-8: no overlong forms, no surrogates, nothing past
  * U+10FFFF. */
 bool pl_utf8_valid(const char *s, size_t n);
-/* Adds s in double quotes with JSON escapes, which YAML reads too. s must be valid UTF-8. */
+/* Adds s in double quotes with JSON escapes, which YAML reads too. Bytes that are not
+ * UTF-8 become U+FFFD. */
 void pl_json_quote(pl_str *out, const char *s, size_t n);
 
 /* The shortest of %.15g, %.16g and %.17g that reads back to v exactly. v must be finite. The

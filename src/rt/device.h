@@ -238,6 +238,8 @@ extern const pl_access pl_access_direct;
 extern const pl_device pl_device_cpu;
 extern const struct pl_fuse_opts pl_fuse_opts_cpu;
 void pl_cpu_model(char *out, size_t cap); /* model, threads, vector unit */
+/* A field of /proc/meminfo ("MemTotal:") in bytes; 0: unknown. */
+uint64_t pl_cpu_meminfo(const char *field);
 double pl_cpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                       const pl_device_mode *mode);
 void pl_cpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);

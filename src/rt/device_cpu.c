@@ -146,7 +146,7 @@ static void open_meminfo(void)
     meminfo = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
 }
 
-static uint64_t meminfo_bytes(const char *field)
+uint64_t pl_cpu_meminfo(const char *field)
 {
     char text[4096];
     pthread_once(&meminfo_once, open_meminfo);
@@ -169,8 +169,8 @@ void pl_cpu_model(char *out, size_t cap)
 static bool cpu_memory(const char *name, uint64_t *total, uint64_t *available)
 {
     (void)name;
-    *total = meminfo_bytes("MemTotal:");
-    *available = meminfo_bytes("MemAvailable:");
+    *total = pl_cpu_meminfo("MemTotal:");
+    *available = pl_cpu_meminfo("MemAvailable:");
     uint64_t limit = pl_cgroup_own()->memory_bytes, used = pl_cgroup_memory_used();
     uint64_t left = limit > used ? limit - used : 0;
     if (limit && (limit < *total || !*total)) *total = limit;
@@ -185,7 +185,7 @@ static void tell_container(char *about, size_t cap)
     const pl_cgroup *c = pl_cgroup_own();
     char limit[32], used[32], machine[32];
     size_t n = strlen(about);
-    uint64_t total = meminfo_bytes("MemTotal:");
+    uint64_t total = pl_cpu_meminfo("MemTotal:");
     bool memory = c->memory_bytes && (!total || c->memory_bytes < total);
     if (c->cpus == 0 && !memory) return;
     n += (size_t)snprintf(about + n, cap - n, "; container:");

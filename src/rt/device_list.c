@@ -22,6 +22,11 @@ int pl_threads(void)
     return pl_threads_count();
 }
 
+int pl_cores(void)
+{
+    return pl_sys_cores();
+}
+
 static const pl_device_kind *const kinds[] = {
 #define PL_DEVICE(kind) &pl_device_kind_##kind,
 #include "rt/devices.def"

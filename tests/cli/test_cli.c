@@ -270,7 +270,7 @@ TEST(cli_data_sets_are_generated_and_trained_on)
     CHECK_INT(cli_run("$P generate " CLI_SMALL "--out %s/set --samples 9 --eval-samples 4", d).code,
               0);
     CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=6 --quiet data.path=%s/set", d), 0, "");
-    CHECK_RUN(cli_run("$P generate " CLI_SMALL "--out %s/set --samples 90", d), 2, "90");
+    CHECK_RUN(cli_run("$P generate " CLI_SMALL "--out %s/more --samples 90", d), 2, "90");
 
     /* a NaN in row 5 of frames: header 128 bytes, 64 floats a row */
     cli_run("cd %s && cp -r set nan && printf '\\0\\0\\300\\177' | "

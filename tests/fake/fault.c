@@ -10,6 +10,7 @@
  *                  was not synced is undone; fail: the call fails with FAULT_ERRNO (28: no space)
  *                  once; always: this call and every later one fail; run: the shell command
  *                  FAULT_RUN runs, and the call goes on
+ *     FAULT_SIGNAL a signal that the process sends itself before its main function begins
  *     FAULT_COUNT  file that gets the number of calls that counted, when the process exits
  *
  * "lose" is a power cut of a file system that keeps only what was asked of it: bytes of a file
@@ -94,7 +95,9 @@ static void read_settings(void)
 
 __attribute__((constructor)) static void begin(void)
 {
+    const char *early = getenv("FAULT_SIGNAL");
     read_settings();
+    if (early) kill(getpid(), atoi(early));
 }
 
 __attribute__((destructor)) static void report(void)

@@ -15,7 +15,7 @@ TEST(fault_a_run_whose_folder_was_taken_stops_and_touches_nothing)
            "rm -rf run && $P " TRAIN "seed=2 --out run && find run -type f | xargs md5sum > sums",
            1);
 
-    cli_result r = fault_run(&(fault){"write", "run/metrics.csv", 3, "run"}, TRAIN "--out run");
+    cli_result r = fault_run(&(fault){"write", "run/metrics.csv", 4, "run"}, TRAIN "--out run");
     unsetenv("FAULT_RUN");
 
     CHECK_MSG(r.code == 6 && strstr(r.err, "removed, moved or replaced"), "exit code %d: %s",
@@ -33,7 +33,7 @@ TEST(fault_a_run_whose_folder_was_removed_does_not_make_it_again)
 {
     WANT_FAULTS();
     setenv("FAULT_RUN", "rm -rf run", 1);
-    cli_result r = fault_run(&(fault){"write", "run/metrics.csv", 3, "run"}, TRAIN "--out run");
+    cli_result r = fault_run(&(fault){"write", "run/metrics.csv", 4, "run"}, TRAIN "--out run");
     unsetenv("FAULT_RUN");
     CHECK_MSG(r.code == 6, "exit code %d: %s", r.code, r.err);
     CHECK_INT(cli_run("ls %s/run", pl_test_dir()).code, 2);

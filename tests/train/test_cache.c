@@ -118,6 +118,14 @@ TEST(cache_that_is_stale_is_refused_with_the_changed_key)
     CHECK_MSG(r.code == 5 && strstr(r.err, "not finished"), "%d %s", r.code, r.err);
     CHECK_INT(cli_run(CACHE, pl_test_dir()).code, 0);
 
+    r = cli_run("cd %s && cp c/train/latent/00000.safetensors whole && printf x | dd "
+                "of=c/train/latent/00000.safetensors bs=1 seek=4200 conv=notrunc && " RUN CACHED,
+                pl_test_dir(), pl_test_dir());
+    CHECK_MSG(r.code == 5 && strstr(r.err, "00000.safetensors is damaged"), "%d %s", r.code, r.err);
+    r = cli_run("cd %s && cp whole c/train/latent/00000.safetensors && " RUN CACHED, pl_test_dir(),
+                pl_test_dir());
+    CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
+
     r = cli_run("cd %s && truncate -s -4 c/train/latent/00000.safetensors && " RUN CACHED,
                 pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 5 && strstr(r.err, "00000.safetensors is missing or has changed"), "%d %s",

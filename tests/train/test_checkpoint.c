@@ -239,7 +239,7 @@ TEST(checkpoint_of_another_configuration_is_refused)
     r = cli_run("$P generate " CLI_SMALL
                 "--out %s/set --samples 9 --eval-samples 8 && $P train " CLI_SMALL
                 "data.path=%s/set train.steps=2 --quiet --out %s/c && $P generate " CLI_SMALL
-                "--out %s/set --samples 12 --eval-samples 8 && $P train " CLI_SMALL
+                "--out %s/set --force --samples 12 --eval-samples 8 && $P train " CLI_SMALL
                 "data.path=%s/set train.steps=4 --quiet --out %s/c",
                 d, d, d, d, d, d);
     CHECK_RUN(r, 5, "9 training samples");

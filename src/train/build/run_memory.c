@@ -9,8 +9,11 @@
 #include "base/threads.h"
 #include "plan/cost/cost_card.h"
 #include "rt/device.h"
+#include "rt/host_limit.h"
 #include "rt/process_budget.h"
 #include "train/data/prefetch.h"
+
+#include <string.h>
 
 /* ---- figures ---------------------------------------------------------------------------- */
 /* Returns the GPU that the run is planned for and that is not installed; NULL: the run's device is
@@ -28,12 +31,31 @@ static uint64_t asked_budget(const pl_run *r)
                                                   : (uint64_t)pl_config_size(r->config, "memory");
 }
 
-/* Returns the budget: at most the memory of a device that is planned for. 0: no limit. */
+/* Whether the memory that is free on the host is the budget. */
+static bool is_limited(const pl_run *r)
+{
+    return r->usage.free_limit && !asked_budget(r);
+}
+
+/* Returns the budget: at most the memory of a device that is planned for, or, where none is given,
+ * what is free on the host. 0: no limit. */
 static uint64_t budget_of(const pl_run *r)
 {
     uint64_t asked = asked_budget(r);
     const pl_card *card = planned_card(r);
-    return card && (!asked || asked > card->memory_bytes) ? card->memory_bytes : asked;
+    if (card) return !asked || asked > card->memory_bytes ? card->memory_bytes : asked;
+    return is_limited(r) ? r->usage.free_limit : asked;
+}
+
+void pl_run_limit_host(pl_run *r, int sharers)
+{
+    pl_host_limit h;
+    if (strcmp(pl_config_text(r->config, "device"), "cpu") != 0) return;
+    pl_host_limit_read(sharers, &h);
+    r->usage.free_limit = h.free_bytes;
+    r->usage.most_limit = h.most_bytes;
+    r->usage.free_why = h.free_why;
+    r->usage.most_why = h.most_why;
 }
 
 const pl_device *pl__run_own_memory(const pl_run *r)
@@ -154,6 +176,7 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
                            .total = m.total,
                            .budget = b.bytes,
                            .asked = asked_budget(r),
+                           .limit = planned_card(r) || !is_limited(r) ? NULL : r->usage.free_why,
                            .minimum = m.minimum,
                            .minimum_found = r->build && r->build->minimum,
                            .fits = m.fits};

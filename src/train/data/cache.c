@@ -2,7 +2,9 @@
  * see cache.h. */
 #include "train/data/cache.h"
 
+#include "base/str.h"
 #include "base/sys.h"
+#include "train/files/checkpoint.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -247,18 +249,60 @@ static pl_status check_source(check *c)
     return PL_OK;
 }
 
-static void check_made(check *c)
+/* ---- files of the cache --------------------------------------------------------------------- */
+/* Compares the checksums of the files in the cache with those of the stamp. */
+static pl_status check_sums(check *c, const json_t *made)
+{
+    for (size_t i = 0; i < json_array_size(made) && !c->why[0]; i++) {
+        const json_t *f = json_array_get(made, i);
+        const char *hash = json_string_value(json_object_get(f, "xxh64"));
+        uint64_t bytes, sum;
+        path_of(c, json_string_value(json_object_get(f, "name")));
+        PL_TRY(pl__file_sum(c->path, &bytes, &sum));
+        if (!hash || strtoull(hash, NULL, 16) != sum)
+            snprintf(c->why, c->cap, "%s is damaged: its checksum does not match", c->path);
+    }
+    return PL_OK;
+}
+
+/* Reading all files takes long where the cache is large. So the cache notes the state of its files
+ * (inode, size, times) after a successful check, and the next run does not check these again. */
+#define CHECKED "cache.checked"
+
+static pl_status check_made(check *c)
 {
     const json_t *made = json_object_get(c->stamp, "made");
+    pl_str state = PL_STR_INIT;
     for (size_t i = 0; i < json_array_size(made) && !c->why[0]; i++) {
         const json_t *f = json_array_get(made, i);
         const char *name = json_string_value(json_object_get(f, "name"));
         struct stat st;
         path_of(c, name ? name : "?");
         if (stat(c->path, &st) != 0 ||
-            st.st_size != json_integer_value(json_object_get(f, "bytes")))
+            st.st_size != json_integer_value(json_object_get(f, "bytes"))) {
             snprintf(c->why, c->cap, "%s is missing or has changed", c->path);
+            break;
+        }
+        pl_str_addf(&state, "%s %llu %lld.%09ld %lld.%09ld\n", name, (unsigned long long)st.st_ino,
+                    (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (long long)st.st_ctim.tv_sec,
+                    st.st_ctim.tv_nsec);
     }
+    pl_status rc = state.failed ? PL_ERR_MEMORY : PL_OK;
+    path_of(c, CHECKED);
+    char *text = NULL;
+    size_t n = 0;
+    bool known = rc == PL_OK && access(c->path, R_OK) == 0 &&
+                 pl_sys_read_file(c->path, MAX_STAMP, &text, &n) == PL_OK && n == state.len &&
+                 memcmp(text, state.text, n) == 0;
+    pl_sys_free(text);
+    if (rc == PL_OK && !c->why[0] && !known) rc = check_sums(c, made);
+    path_of(c, CHECKED);
+    /* a folder that cannot be written is checked by every run */
+    if (rc == PL_OK && !c->why[0] && !known &&
+        access(pl_config_text(c->r->config, "data.cache"), W_OK) == 0)
+        (void)!pl_sys_write_file(c->path, state.text ? state.text : "", state.len);
+    pl_str_release(&state);
+    return rc;
 }
 
 static pl_status check_all(check *c)
@@ -274,8 +318,7 @@ static pl_status check_all(check *c)
     PL_TRY(check_config(c));
     PL_TRY(each_file(c->r, &(key_walk){check_file, c, false}));
     PL_TRY(check_source(c));
-    check_made(c);
-    return PL_OK;
+    return check_made(c);
 }
 
 pl_status pl__cache_fresh(pl_run *r, bool *fresh, char *why, size_t cap)

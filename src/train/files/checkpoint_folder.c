@@ -127,6 +127,13 @@ static void clear_phases(const pl_folder *f)
     if (d) closedir(d);
 }
 
+/* Not inlined, as clear_phases: two paths are too much of one stack frame. */
+__attribute__((noinline)) static void clear_samples(const pl_folder *f)
+{
+    char path[PL_PATH_BYTES];
+    if (pl__path(path, f->path, "samples") == PL_OK) pl__remove_matching(path, "*.tmp-*");
+}
+
 static void clear_leftovers(const pl_folder *f)
 {
     while (remove_one(f->checkpoints, ".tmp-step-*")) {
@@ -137,6 +144,8 @@ static void clear_leftovers(const pl_folder *f)
     pl__remove_matching(f->path, "finished.json.tmp-*");
     pl__remove_matching(f->path, "model*.safetensors.tmp-*");
     pl__remove_matching(f->path, "plan.json.tmp-*");
+    pl__remove_matching(f->path, "metrics.csv.tmp-*");
+    clear_samples(f);
     pl__remove_matching(f->path, "best.tmp-*");
     clear_phases(f);
 }
@@ -338,6 +347,7 @@ pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c, int64_t keep
 {
     char dir[PL_PATH_BYTES];
     PL_TRY(pl_folder_mine(f));
+    pl_sys_sync_folder(f->checkpoints); /* names of files in RUN that the checkpoint relies on */
     pl_folder_checkpoint(f->path, pl_run_steps_done(r), dir, sizeof dir);
     PL_TRY(pl_checkpoint_save(r, dir, c));
     PL_TRY(pl_folder_mine(f));
@@ -351,7 +361,7 @@ pl_status pl_folder_set_best(pl_folder *f, int64_t step)
     PL_TRY(pl_folder_mine(f));
     PL_TRY(pl__path(link, f->path, "best"));
     if (step == 0) {
-        unlink(link);
+        if (unlink(link) == 0) pl_sys_sync_folder(link);
         return PL_OK;
     }
     snprintf(to, sizeof to, "checkpoints/step-%08lld", (long long)step);

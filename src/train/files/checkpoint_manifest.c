@@ -296,21 +296,26 @@ static pl_status hash_file(const pl_file *f, char *block, uint64_t *hash)
     return PL_OK;
 }
 
+pl_status pl__file_sum(const char *path, uint64_t *bytes, uint64_t *hash)
+{
+    pl_file f;
+    PL_TRY(pl_file_open(path, PL_ERR_FILE, &f));
+    char *block = pl_sys_alloc(PL_STAGE_BYTES);
+    pl_status rc = block ? hash_file(&f, block, hash) : PL_ERR_MEMORY;
+    pl_sys_free(block);
+    *bytes = f.size;
+    pl_file_close(&f);
+    return rc;
+}
+
 pl_status pl__manifest_add(const char *dir, const char *name, pl_checkpoint *c)
 {
-    char path[PL_PATH_BYTES], *block;
-    pl_file f;
+    char path[PL_PATH_BYTES];
     int i = c->n_files;
     PL_FAIL_IF(i == sizeof c->file / sizeof *c->file || strlen(name) >= sizeof c->file[i].name,
                PL_ERR_ARG, "%s: one file too many, or a name that is too long", name);
     PL_TRY(pl__path(path, dir, name));
-    PL_TRY(pl_file_open(path, PL_ERR_FILE, &f));
-    block = pl_sys_alloc(PL_STAGE_BYTES);
-    pl_status rc = block ? hash_file(&f, block, &c->file[i].hash) : PL_ERR_MEMORY;
-    pl_sys_free(block);
-    c->file[i].bytes = f.size;
-    pl_file_close(&f);
-    PL_TRY(rc);
+    PL_TRY(pl__file_sum(path, &c->file[i].bytes, &c->file[i].hash));
     snprintf(c->file[i].name, sizeof c->file[i].name, "%s", name);
     c->bytes += c->file[i].bytes;
     c->n_files++;

@@ -170,6 +170,13 @@ pl_status pl_events_open(const char *dir, int64_t from, pl_events **out)
     return rc;
 }
 
+pl_status pl_events_sync(pl_events *e)
+{
+    if (!e) return PL_OK;
+    PL_FAIL_IF(fsync(e->fd) != 0, PL_ERR_IO, "cannot write %s: %s", e->path, strerror(errno));
+    return PL_OK;
+}
+
 void pl_events_close(pl_events *e)
 {
     if (!e) return;

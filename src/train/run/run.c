@@ -96,6 +96,9 @@ static pl_status check_fits(const pl_run *r)
     pl_run_memory m = pl_run_memory_get(r);
     PL_TRY(check_container(r, &m));
     char a[32], b[32];
+    PL_FAIL_IF(r->usage.most_limit && m.total > r->usage.most_limit, PL_ERR_FIT,
+               "training needs %s; %s: %s", pl_str_bytes(m.total, a, sizeof a), r->usage.most_why,
+               pl_str_bytes(r->usage.most_limit, b, sizeof b));
     if (!m.fits) {
         pl_str_bytes(m.total, a, sizeof a);
         pl_str_bytes(m.budget, b, sizeof b);

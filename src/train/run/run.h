@@ -42,6 +42,9 @@ typedef struct pl_run_usage {
     uint64_t built;      /* bytes of the process when the run was built and not yet started */
     uint64_t used, most; /* last and largest answer of the device */
     uint64_t asked_ns;   /* time of the last answer */
+    /* see pl_run_limit_host; 0: no limit. free: budget where none is given; most: of any plan */
+    uint64_t free_limit, most_limit;
+    const char *free_why, *most_why;
 } pl_run_usage;
 
 /* A recipe that was compiled by the user. */

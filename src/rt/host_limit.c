@@ -1,0 +1,55 @@
+/* host_limit.c - see host_limit.h.
+ *
+ * A limit of address space counts mappings, not resident pages: what the run maps besides its
+ * plan (stacks of threads, tables of libraries) is taken off.
+ */
+#include "rt/host_limit.h"
+
+#include "base/sys.h"
+#include "base/threads.h"
+#include "rt/device.h"
+
+#include <sys/resource.h>
+
+static void lower(uint64_t *bytes, const char **why, uint64_t limit, const char *text)
+{
+    if (*bytes && *bytes <= limit) return;
+    *bytes = limit ? limit : 1;
+    *why = text;
+}
+
+/* A limit of this process, of which `taken` bytes are mapped. */
+static void apply_rlimit(pl_host_limit *out, int which, uint64_t taken, uint64_t resident,
+                         const char *text)
+{
+    struct rlimit r;
+    uint64_t apart = ((uint64_t)32 << 20) + ((uint64_t)8 << 20) * (uint64_t)pl_threads_count();
+    if (getrlimit(which, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return;
+    uint64_t left = r.rlim_cur > taken + apart ? r.rlim_cur - taken - apart : 0;
+    lower(&out->free_bytes, &out->free_why, resident + left, text);
+    lower(&out->most_bytes, &out->most_why, resident + left, text);
+}
+
+void pl_host_limit_read(int sharers, pl_host_limit *out)
+{
+    uint64_t share = sharers > 1 ? (uint64_t)sharers : 1, resident = pl_sys_rss_bytes();
+    uint64_t total = pl_cpu_meminfo("MemTotal:"), swap = pl_cpu_meminfo("SwapTotal:"),
+             free_bytes = pl_cpu_meminfo("MemAvailable:");
+    *out = (pl_host_limit){0};
+    if (total) {
+        lower(&out->free_bytes, &out->free_why, resident + free_bytes / share,
+              "the free memory of this machine");
+        lower(&out->most_bytes, &out->most_why, (total + swap) / share,
+              "the memory of this machine, with swap");
+    }
+    uint64_t limit = pl_cgroup_own()->memory_bytes, used = pl_cgroup_memory_used();
+    if (limit) {
+        lower(&out->free_bytes, &out->free_why,
+              resident + (limit > used ? limit - used : 0) / share,
+              "the free memory of the container");
+        lower(&out->most_bytes, &out->most_why, limit / share, "the memory of the container");
+    }
+    apply_rlimit(out, RLIMIT_AS, pl_sys_mapped_bytes(), resident,
+                 "the limit of address space (ulimit -v)");
+    apply_rlimit(out, RLIMIT_DATA, pl_sys_data_bytes(), resident, "the limit of data (ulimit -d)");
+}

@@ -1,0 +1,150 @@
+/* test_fault_host.c - limits of the machine, the container and the process; names and numbers from
+ * outside. */
+#include "dist/control.h"
+#include "tests/fault/fault_lab.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define IN "cd %s && "
+
+TEST(fault_a_small_stack_is_raised_or_refused)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "ulimit -S -s 64 && $P train " FAULT_NET "train.steps=1", d), 0, "");
+    CHECK_RUN(cli_run(IN "ulimit -s 64 && $P train " FAULT_NET "train.steps=1", d), 3,
+              "the limit of the stack is 64 KiB (ulimit -s)");
+}
+
+/* Without --memory the budget is what there is. */
+TEST(fault_a_run_without_a_budget_is_planned_for_the_memory_that_is_there)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "$P train " CLI_SMALL "train.steps=1 threads=1", d), 0,
+              "fits the budget of ");
+    CHECK_RUN(cli_run(IN "ulimit -v 2000000 && $P train " CLI_SMALL
+                         "batch=4000000 train.steps=1 threads=1 --quiet",
+                      d),
+              3, "the limit of address space (ulimit -v)");
+    CHECK_RUN(cli_run(IN "mkdir -p fs/box && echo 0::/box > self && echo 1000000000000 > "
+                         "fs/box/memory.max && echo 300000000 > fs/box/memory.high && "
+                         "PLIMSOLL_CGROUP=$PWD $P train " CLI_SMALL
+                         "batch=4000000 train.steps=1 threads=1 --quiet",
+                      d),
+              3, "the free memory of the container");
+    CHECK_RUN(cli_run(IN "$P train " CLI_SMALL
+                         "batch=4000000 'model.channels=[2000, 2, 2]' train.steps=1 threads=1 "
+                         "--memory 900TB --quiet",
+                      d),
+              3, "the memory of this machine, with swap");
+}
+
+TEST(fault_numbers_that_are_none_are_refused)
+{
+    WANT_BIN();
+    static const char *const ranks[] = {"2abc", "99999999999", "0", "-1", "", "65537"};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        CHECK_RUN(cli_run("$P train " CLI_SMALL "--ranks '%s'", ranks[i]), 2, "--ranks takes");
+    CHECK_RUN(cli_run("$P train " FAULT_NET "train.steps=1 threads=$(($(nproc) + 1)) | cat"), 0,
+              "");
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=1 threads=$(($(nproc) + 1))"), 0,
+              "wait for each other");
+}
+
+static int open_hubs(void)
+{
+    pl_hub *h;
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){256, 256});
+    if (pl_hub_new(65536, &h) != PL_ERR_PEER || !strstr(pl_error_text(), "ulimit -n")) return 1;
+    if (pl_hub_new(150, &h) != PL_OK) return 2; /* fewer seats than twice the ranks */
+    bool over = pl_hub_tend(h, 0);
+    pl_hub_free(h);
+    return over ? 3 : 0;
+}
+
+TEST(fault_more_ranks_than_open_files_are_refused)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) _exit(open_hubs());
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_INT(WEXITSTATUS(status), 0);
+}
+
+/* Another user answers in place of rank 0 of torchrun: the follower does not believe it. */
+TEST(fault_a_follower_of_torchrun_believes_only_its_own_user)
+{
+    WANT_BIN();
+    if (getuid() != 0) SKIP("needs root, to be another user");
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "plimsoll-fault%d-1-", (int)getpid());
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        if (setuid(65534) != 0 || bind(fd, (struct sockaddr *)&at, len) != 0 ||
+            listen(fd, 1) != 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        int peer = accept(fd, NULL, NULL);
+        _exit(send(peer, "", 1, MSG_NOSIGNAL) == 1 ? 0 : 2);
+    }
+    char byte;
+    CHECK(read(ready[0], &byte, 1) == 1);
+    cli_result r = cli_run("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_PORT=1 "
+                           "TORCHELASTIC_RUN_ID=fault%d $P train " CLI_SMALL,
+                           (int)getpid());
+    waitpid(pid, NULL, 0);
+    close(ready[0]), close(ready[1]);
+    CHECK_MSG(r.code == 8 && strstr(r.err, "another user"), "exit code %d: %s", r.code, r.err);
+}
+
+TEST(fault_generate_does_not_overwrite)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "mkdir set && echo mine > set/x && $P generate " CLI_SMALL
+                         "--samples 2 --eval-samples 2 --out set",
+                      d),
+              2, "not an empty folder");
+    CHECK_RUN(cli_run(IN "$P generate " CLI_SMALL
+                         "--samples 2 --eval-samples 2 --out set --force --quiet && cat set/x",
+                      d),
+              0, "");
+}
+
+TEST(fault_a_misnamed_checkpoint_is_not_whole)
+{
+    WANT_BIN();
+    CHECK_RUN(cli_run(IN "$P train " FAULT_NET "train.steps=2 --out run && mv "
+                         "run/checkpoints/step-00000002 run/checkpoints/step-00000009",
+                      pl_test_dir()),
+              0, "");
+    cli_result r = cli_run("$P inspect %s/run", pl_test_dir());
+    CHECK_MSG(r.code == 6 && strstr(r.out, "misnamed: holds step 2"), "%d: %s", r.code, r.out);
+}
+
+/* A name may hold any byte: the terminal does not obey it, and the output stays JSON. */
+TEST(fault_names_of_files_do_not_reach_the_terminal_as_commands)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_INT(cli_run(IN "mkdir set && echo no > \"set/$(printf 'a\\033[2Jb\\377').png\"", d).code,
+              0);
+    cli_result r = cli_run(IN "$P inspect data set", d);
+    CHECK_MSG(r.code == 5 && strstr(r.err, "a\\x1b[2Jb") && !strchr(r.err, 27), "%d: %s", r.code,
+              r.err);
+    r = cli_run(IN "$P inspect data set --json", d);
+    json_t *j = json_loads(r.out, 0, NULL);
+    CHECK_MSG(r.code == 5 && j, "%d: %s%s", r.code, r.out, r.err);
+    json_decref(j);
+}

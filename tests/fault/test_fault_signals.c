@@ -1,0 +1,85 @@
+/* test_fault_signals.c - signals at chosen points of a run, and the table of signals. */
+#include "tests/fault/fault_lab.h"
+#include "tests/lib/test.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRAIN "train " FAULT_NET "eval.every=1 checkpoint.every=2 "
+
+/* Before the main function begins, no signal that asks for something kills. */
+TEST(fault_a_request_in_the_first_instant_does_not_kill)
+{
+    WANT_FAULTS();
+    static const int number[] = {SIGUSR1, SIGUSR2, SIGPIPE};
+    for (int i = 0; i < 2; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", number[i]);
+        setenv("FAULT_SIGNAL", text, 1);
+        cli_result r =
+            fault_run(&(fault){"any", "run", 0, "kill"}, TRAIN "train.steps=1 --out run");
+        unsetenv("FAULT_SIGNAL");
+        CHECK_MSG(r.code == 0, "signal %d: exit code %d: %s", number[i], r.code, r.err);
+    }
+}
+
+/* A signal to stop at each phase of a run: a save where there is something to save, and the bits of
+ * an undisturbed run after the same command. */
+TEST(fault_a_signal_in_any_phase_loses_nothing)
+{
+    WANT_FAULTS();
+    static const struct {
+        const char *kind, *name;
+        long k;
+        int code;
+    } phases[] = {
+        {"open", "run/lock", 1, 143},           /* nothing is planned */
+        {"open", "run/plan.json", 1, 143},      /* planned, not started */
+        {"open", "run/metrics.csv", 1, 143},    /* started, no step done */
+        {"write", "run/metrics.csv", 2, 75},    /* in a step */
+        {"write", "run/eval.csv", 2, 75},       /* in an evaluation */
+        {"sync", "checkpoints/.tmp", 2, 75},    /* in a save */
+        {"rename", "run/model.safeten", 1, 75}, /* in the results */
+    };
+    CHECK_RUN(fault_free(TRAIN "train.steps=3 --out whole"), 0, "");
+
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++) {
+        setenv("FAULT_RUN", "kill -TERM $PPID", 1);
+        cli_result r = fault_run(&(fault){phases[i].kind, phases[i].name, phases[i].k, "run"},
+                                 TRAIN "train.steps=3 --fresh --out run");
+        unsetenv("FAULT_RUN");
+        CHECK_MSG(r.code == phases[i].code, "%s: exit code %d: %s", phases[i].name, r.code, r.err);
+        CHECK_RUN(fault_free(TRAIN "train.steps=3 --out run"), 0, "");
+        CHECK_MSG(cli_same("whole/model.safetensors", "run/model.safetensors"), "%s",
+                  phases[i].name);
+        CHECK_MSG(!cli_bad_log("run", 3), "%s: %s", phases[i].name, cli_bad_log("run", 3));
+    }
+}
+
+/* The program that reads the events ends: the run stops, and saves. */
+TEST(fault_a_reader_that_leaves_stops_the_run_with_a_save)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && { $P " TRAIN "train.steps=1000000 --json --out run; echo $? > "
+                           "code; } | head -3; cat code; ls run/checkpoints",
+                           pl_test_dir());
+    CHECK_MSG(strstr(r.out, "\n75\n") && strstr(r.out, "step-"), "%s%s", r.out, r.err);
+}
+
+/* docs/RELIABILITY.md has the table of signals.def. */
+TEST(docs_signals_are_those_of_the_program)
+{
+    static const char *const rows[][2] = {
+#define SIGNAL(number, handler, what) {#number, what},
+#include "cli/train/signals.def"
+#undef SIGNAL
+    };
+    const char *text = cli_read("docs/RELIABILITY.md");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char row[256];
+        snprintf(row, sizeof row, "| %s | %s |", rows[i][0], rows[i][1]);
+        CHECK_MSG(strstr(text, row), "docs/RELIABILITY.md lacks: %s", row);
+    }
+}
