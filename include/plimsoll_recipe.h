@@ -29,6 +29,7 @@ typedef struct pl_builder pl_builder;
 
 PL_API const pl_config *pl_builder_config(const pl_builder *b);
 PL_API pl_store *pl_builder_store(pl_builder *b);
+PL_API void *pl_builder_own(const pl_builder *b); /* pl_recipe.own */
 /* Returns the training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as
  * their first dimension. The builder owns, finishes and frees the context. */
 PL_API pl_nn *pl_builder_train(pl_builder *b);
@@ -249,6 +250,7 @@ PL_API pl_nn *pl_builder_predict(pl_builder *b, const char *name);
 
 /* In pl_predict.run. Paths and texts are borrowed. */
 PL_API const pl_config *pl_predict_config(const pl_prediction *p);
+PL_API void *pl_predict_own(const pl_prediction *p);          /* pl_recipe.own */
 PL_API const char *pl_predict_input(const pl_prediction *p);  /* --input */
 PL_API const char *pl_predict_out(const pl_prediction *p);    /* --out */
 PL_API const char *pl_predict_prompt(const pl_prediction *p); /* --prompt; NULL: not given */
@@ -463,17 +465,6 @@ PL_API void pl_foreign_set(pl_foreign_doc *d, const char *from, const char *ours
 /* Says why no key of ours is needed for their keys. */
 PL_API void pl_foreign_skip(pl_foreign_doc *d, const char *theirs, const char *why);
 
-/* ---- initial values of a recipe's own file --------------------------------------------------
- * For recipes whose network comes from a file with its weights. The values are read when a run
- * starts, before init_from; a run that resumes does not read them. */
-typedef struct pl_values {
-    pl_status (*open)(const pl_config *c, void **file);
-    void (*close)(void *file);
-    /* Writes the value of a slot, row-major, in the type and layout of the slot (pl_slot.type).
-     * *known false: the file has no such value, the slot keeps its initial value. */
-    pl_status (*read)(void *file, const pl_slot *slot, void *to, bool *known);
-} pl_values;
-
 /* ---- the recipe ------------------------------------------------------------------------- */
 typedef struct pl_preset {
     const char *name;  /* "tiny": the preset cloud/tiny */
@@ -579,12 +570,17 @@ struct pl_recipe {
     /* Optional, ends with {NULL}: configurations of other programs that `plimsoll convert` reads.
      */
     const pl_foreign *foreign;
-    /* Optional: values of slots from a file of the recipe's own. */
-    const pl_values *values;
     /* Optional: called once when a run is opened, with its configuration and a copy of this struct
      * that belongs to the run: for recipes whose images, metric or predictions depend on the
-     * configuration. */
+     * configuration. It may set own->own, which lives as long as the run: a network's file. */
     pl_status (*adapt)(const pl_config *c, pl_recipe *own);
+    void *own;
+    void (*own_free)(void *own);
+    /* Optional: initial values from the recipe's own file, read when a run starts, before
+     * init_from; a run that resumes does not read them. Writes the value of a slot, row-major, in
+     * the type and layout of the slot (pl_slot.type). *known false: the file has no such value, the
+     * slot keeps its initial value. */
+    pl_status (*value)(void *own, const pl_slot *slot, void *to, bool *known);
 };
 
 typedef const pl_recipe *(*pl_recipe_entry_fn)(void);

@@ -21,6 +21,11 @@ const pl_config *pl_builder_config(const pl_builder *b)
     return b->config;
 }
 
+void *pl_builder_own(const pl_builder *b)
+{
+    return b->run ? b->run->recipe->own : NULL;
+}
+
 pl_store *pl_builder_store(pl_builder *b)
 {
     return b->aside ? b->aside : b->store;

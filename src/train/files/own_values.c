@@ -1,4 +1,4 @@
-/* own_values.c - initial values from a file of the recipe's own (pl_recipe.values).
+/* own_values.c - initial values from a file of the recipe's own (pl_recipe.value).
  *
  * Slots that the host can address are read in place. Others pass through one block of host memory,
  * as large as the largest of them, which is freed again: it is needed before the first step only.
@@ -23,26 +23,26 @@ static size_t block_bytes(pl_run *r)
 }
 
 /* Reads one slot through the block; a rank keeps its shard only. */
-static pl_status read_through(pl_run *r, void *file, int slot, char *block, bool *known)
+static pl_status read_through(pl_run *r, int slot, char *block, bool *known)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     int64_t first, n = pl__slot_range(s, &first);
     size_t size = pl_dtype_bytes(s->type.dtype);
-    PL_TRY(r->recipe->values->read(file, s, block, known));
+    PL_TRY(r->recipe->value(r->recipe->own, s, block, known));
     if (!*known || !n) return PL_OK;
     return pl_session_write_slot(r->session, slot, 0, block + (size_t)first * size,
                                  (size_t)n * size);
 }
 
-static pl_status read_slots(pl_run *r, void *file, char *block)
+static pl_status read_slots(pl_run *r, char *block)
 {
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         bool known = false;
         if (!pl__slot_in_model(s)) continue;
         PL_TRY(in_host(r, i)
-                   ? r->recipe->values->read(file, s, pl_session_slot(r->session, i), &known)
-                   : read_through(r, file, i, block, &known));
+                   ? r->recipe->value(r->recipe->own, s, pl_session_slot(r->session, i), &known)
+                   : read_through(r, i, block, &known));
         if (known && r->files.filled) r->files.filled[i] = true;
     }
     return PL_OK;
@@ -50,17 +50,11 @@ static pl_status read_slots(pl_run *r, void *file, char *block)
 
 pl_status pl__values_read(pl_run *r)
 {
-    const pl_values *v = r->recipe->values;
-    void *file;
-    if (!v) return PL_OK;
+    if (!r->recipe->value) return PL_OK;
     size_t most = block_bytes(r);
     char *block = most ? pl_sys_alloc(most) : NULL;
     if (most && !block) return PL_ERR_MEMORY;
-    pl_status rc = v->open(r->config, &file);
-    if (rc == PL_OK) {
-        rc = read_slots(r, file, block);
-        v->close(file);
-    }
+    pl_status rc = read_slots(r, block);
     pl_sys_free(block);
     return rc;
 }

@@ -55,7 +55,7 @@ pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl
                         int slot, bool model, const struct pl_published *from) PL_MUST_USE;
 
 /* ---- own_values.c ---- */
-/* Reads the initial values of pl_recipe.values; does nothing for a recipe without them. Requires
+/* Reads the initial values of pl_recipe.value; does nothing for a recipe without them. Requires
  * the session. */
 pl_status pl__values_read(pl_run *r) PL_MUST_USE;
 

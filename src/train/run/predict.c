@@ -72,6 +72,11 @@ const pl_config *pl_predict_config(const pl_prediction *p)
     return p->r->config;
 }
 
+void *pl_predict_own(const pl_prediction *p)
+{
+    return p->r->recipe->own;
+}
+
 const char *pl_predict_input(const pl_prediction *p)
 {
     return p->o->input;
@@ -331,8 +336,10 @@ pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t n, void
 pl_status pl_predict_rows(pl_prediction *p, const char *path, const char *field, const pl_type *row,
                           int *rows, int64_t *n)
 {
+    /* columns of a table of training samples that are no inputs */
+    static const char *const targets[] = {"label", "target", NULL};
     PL_FAIL_IF(p->n_rows == MAX_ARRAYS, PL_ERR_UNSUPPORTED, "more than %d arrays", MAX_ARRAYS);
-    PL_TRY(pl_array_open(&path, 1, field, field, NULL, row, &p->rows[p->n_rows]));
+    PL_TRY(pl_array_open(&path, 1, field, field, targets, row, &p->rows[p->n_rows]));
     *n = pl_array_rows(p->rows[p->n_rows]);
     *rows = p->n_rows++;
     return PL_OK;

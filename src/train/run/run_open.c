@@ -56,6 +56,18 @@ static pl_status check_recipe(const pl_recipe *r, const char *path)
     return PL_OK;
 }
 
+/* A network in a file that is no program: the recipe `onnx` reads it; key `recipe` keeps its full
+ * path. */
+static pl_status open_network(pl_run *r, const char *path)
+{
+    char *real = realpath(path, NULL);
+    PL_FAIL_IF(!real, PL_ERR_CONFIG, "cannot open the network %s: %s", path, strerror(errno));
+    r->library.path = pl_arena_strdup(&r->arena, real);
+    free(real);
+    r->recipe = pl_recipe_find("onnx");
+    return r->library.path ? PL_OK : PL_ERR_MEMORY;
+}
+
 static pl_status open_library(pl_run *r, const char *path)
 {
     char full[4096];
@@ -133,6 +145,7 @@ static pl_status resolve_recipe(pl_run *r, const char *name, const char **preset
     size_t n = strlen(name);
     const char *slash = strrchr(name, '/');
     *preset = NULL;
+    if (ends_with(name, n, ".onnx")) return open_network(r, name);
     if (ends_with(name, n, ".so")) {
         PL_TRY(open_library(r, name));
     } else if (slash && ends_with(name, (size_t)(slash - name), ".so")) {
@@ -195,9 +208,10 @@ static pl_status open_file(pl_run *r, const char *path)
         "%s: the key `recipe` is missing: which network is this for? (recipe: cloud); `plimsoll "
         "convert` reads configurations of other programs",
         path);
-    /* A compiled recipe is searched in the folder of the file that names it. */
+    /* A compiled recipe or a network is searched in the folder of the file that names it. */
     const char *slash = strrchr(path, '/');
-    bool beside = slash && strstr(recipe, ".so") && recipe[0] != '/';
+    bool network = ends_with(recipe, strlen(recipe), ".onnx");
+    bool beside = slash && (network || strstr(recipe, ".so")) && recipe[0] != '/';
     char *name = beside
                      ? pl_arena_printf(&r->arena, "%.*s%s", (int)(slash - path) + 1, path, recipe)
                      : pl_arena_strdup(&r->arena, recipe);
@@ -205,7 +219,7 @@ static pl_status open_file(pl_run *r, const char *path)
     if (!name) return PL_ERR_MEMORY;
     PL_TRY(resolve_recipe(r, name, &preset));
     PL_TRY(make_config(r));
-    if (strchr(name, '/') && !ends_with(name, strlen(name), ".so"))
+    if (strchr(name, '/') && !network && !ends_with(name, strlen(name), ".so"))
         PL_TRY(pl_config_load_text(r->config, preset, preset_text(pl__unconst(r->recipe), preset),
                                    strlen(preset_text(pl__unconst(r->recipe), preset))));
     return pl_config_load(r->config, path);
@@ -255,13 +269,31 @@ static pl_status override(pl_run *r, const char *assignment)
     return pl__phases_yield(r->config);
 }
 
-/* Replaces the name of a compiled recipe by its full path, so that the configuration that a run
- * folder keeps works from any folder. */
+/* Replaces the name of a compiled recipe or of a network by its full path, so that the
+ * configuration that a run folder keeps works from any folder. */
 static pl_status place_library(pl_run *r)
 {
-    char *text = r->library.path ? pl_arena_printf(&r->arena, "recipe=%s", r->library.path) : NULL;
-    if (!r->library.path) return PL_OK;
-    return text ? pl_config_override(r->config, text) : PL_ERR_MEMORY;
+    const char *path = r->library.path;
+    if (!path) return PL_OK;
+    char *text = pl_arena_new(&r->arena, char, 2 * strlen(path) + 16), *to = text;
+    if (!text) return PL_ERR_MEMORY;
+    to += sprintf(to, "recipe=\"");
+    for (; *path; path++) {
+        if (*path == '"' || *path == '\\') *to++ = '\\';
+        *to++ = *path;
+    }
+    memcpy(to, "\"", 2);
+    return pl_config_override(r->config, text);
+}
+
+static pl_status call_adapt(void *ctx)
+{
+    pl_run *r = ctx;
+    pl_recipe *own = pl_arena_new(&r->arena, pl_recipe, 1);
+    if (!own) return PL_ERR_MEMORY;
+    *own = *r->recipe;
+    r->recipe = own;
+    return own->adapt(r->config, own);
 }
 
 /* Key `card`: where the GPU of the configuration cannot be used, a profile of the card that the
@@ -296,6 +328,7 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
     for (int i = 0; i < n && rc == PL_OK; i++) rc = override(r, overrides[i]);
     if (rc == PL_OK) rc = place_library(r);
     if (rc == PL_OK) rc = pl_config_check(r->config);
+    if (rc == PL_OK && r->recipe->adapt) rc = pl_config_guard(call_adapt, r);
     if (rc == PL_OK) rc = stand_in(r, overrides, n);
     if (rc == PL_OK) rc = pl__phases_read(r);
     if (rc == PL_OK && !(r->store = pl_store_new())) rc = PL_ERR_MEMORY;
@@ -329,6 +362,7 @@ void pl_run_free(pl_run *r)
     pl_sys_free(r->files.stage);
     pl_sys_free(r->files.whole);
     pl_sys_free(r->grids);
+    if (r->recipe && r->recipe->own) r->recipe->own_free(r->recipe->own);
     if (r->library.handle) dlclose(r->library.handle);
     pl_arena_release(&r->arena);
     pl_sys_free(r);

@@ -1,0 +1,295 @@
+/* inputs.c - where the inputs of the model come from, and the model as a part of a program.
+ *
+ *     key inputs      a fixed value: {attention_mask: 1, position_ids: range}
+ *     pictures        input "image" of the program, 0 to 1, normalised by data.mean and data.std
+ *     tokens          input "tokens" of the program, without its last token
+ *     otherwise       an input of the program with the model's name, which data.path fills
+ */
+#include "onnx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+pl_status onnx_open(const pl_config *c, pl_onnx **out)
+{
+    const char *path = pl_config_text(c, "recipe"), *why = pl_onnx_missing();
+    size_t n = strlen(path);
+    if (why) return pl_fail(PL_ERR_UNSUPPORTED, "ONNX files cannot be read: %s", why);
+    if (n < 6 || strcmp(path + n - 5, ".onnx") != 0)
+        return pl_fail(PL_ERR_CONFIG,
+                       "the recipe onnx needs a file: name it in place of the configuration, "
+                       "plimsoll plan model.onnx");
+    return pl_onnx_open(path, out);
+}
+
+/* ---- pictures ------------------------------------------------------------------------------- */
+static bool is_channels(int64_t n)
+{
+    return n == 1 || n == 3;
+}
+
+bool onnx_port_is_last(const pl_onnx_port *port)
+{
+    return !is_channels(port->dim[1]) && is_channels(port->dim[3]);
+}
+
+const pl_onnx_port *onnx_picture_port(const pl_onnx *model)
+{
+    for (int i = 0; i < pl_onnx_input_count(model); i++) {
+        const pl_onnx_port *p = pl_onnx_input(model, i);
+        if (p->supported && p->rank == 4 && (p->dtype == PL_F32 || p->dtype == PL_F16) &&
+            (is_channels(p->dim[1]) || is_channels(p->dim[3])))
+            return p;
+    }
+    return NULL;
+}
+
+pl_status onnx_colours(const pl_config *c, const char *key, int channels, float *to)
+{
+    static const float usual[2][3] = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
+    bool std = strcmp(key, "data.std") == 0;
+    int n;
+    const double *x = pl_config_floats(c, key, &n);
+    for (int i = 0; i < channels; i++) to[i] = channels == 1 ? 0.5f : usual[std][i];
+    if (pl_config_is_null(c, key)) return PL_OK;
+    if (n != channels && n != 1)
+        return pl_fail(PL_ERR_CONFIG,
+                       "%s has %d numbers, the pictures of the model have %d channels", key, n,
+                       channels);
+    for (int i = 0; i < channels; i++) to[i] = (float)x[n == 1 ? 0 : i];
+    return PL_OK;
+}
+
+static pl_val constants(pl_graph *g, const float *x, int n)
+{
+    pl_val each[3];
+    for (int i = 0; i < n; i++) each[i] = pl_fill(g, PL_TYPE(PL_F32, 1), (double)x[i]);
+    return n == 1 ? each[0] : pl_concat(g, n, each, 0);
+}
+
+/* The picture reader fills [batch, H, W, C] from 0 to 1. */
+static pl_status bind_picture(onnx_part *p, const pl_onnx_opts *o)
+{
+    const pl_config *c = pl_builder_config(p->b);
+    const pl_onnx_port *port = onnx_picture_port(p->model);
+    pl_graph *g = p->m->g;
+    pl_type t;
+    float mean[3], std[3];
+    if (!port)
+        return pl_fail(PL_ERR_CONFIG,
+                       "data.path has pictures, and the model has no input of pictures "
+                       "([batch, 3, height, width]): data.source=arrays reads arrays");
+    pl_status rc = pl_onnx_input_type(p->model, port->name, o, &t);
+    if (rc != PL_OK) return rc;
+    bool last = onnx_port_is_last(port);
+    int channels = (int)t.dim[last ? 3 : 1];
+    if ((rc = onnx_colours(c, "data.mean", channels, mean)) != PL_OK) return rc;
+    if ((rc = onnx_colours(c, "data.std", channels, std)) != PL_OK) return rc;
+    pl_type own = last ? PL_TYPE(PL_F32, t.dim[0], t.dim[1], t.dim[2], t.dim[3])
+                       : PL_TYPE(PL_F32, t.dim[0], t.dim[2], t.dim[3], t.dim[1]);
+    pl_val x = pl_input(g, "image", own);
+    x = pl_div(g, pl_sub(g, x, constants(g, mean, channels)), constants(g, std, channels));
+    p->in[p->n_in++] = (pl_onnx_value){port->name, pl_cast(g, x, t.dtype), !last};
+    return PL_OK;
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+static const pl_onnx_port *token_port(const pl_onnx *model)
+{
+    for (int i = 0; i < pl_onnx_input_count(model); i++) {
+        const pl_onnx_port *p = pl_onnx_input(model, i);
+        bool whole = p->dtype == PL_I32 || p->dtype == PL_I64;
+        if (p->supported && whole && p->rank == 2) return p;
+    }
+    return NULL;
+}
+
+static pl_status bind_tokens(onnx_part *p, const pl_onnx_opts *o)
+{
+    const pl_onnx_port *port = token_port(p->model);
+    pl_graph *g = p->m->g;
+    pl_type t;
+    if (!port)
+        return pl_fail(PL_ERR_CONFIG, "data.path has tokens, and the model has no input of whole "
+                                      "numbers [batch, length]");
+    pl_status rc = pl_onnx_input_type(p->model, port->name, o, &t);
+    if (rc != PL_OK) return rc;
+    pl_val all = pl_input(g, "tokens", PL_TYPE(PL_I32, t.dim[0], t.dim[1] + 1));
+    p->in[p->n_in++] = (pl_onnx_value){.name = port->name,
+                                       .value = pl_cast(g, pl_slice(g, all, 1, 0, -1, 1), t.dtype)};
+    snprintf(p->target[p->n_targets].name, ONNX_NAME, "label");
+    p->target[p->n_targets++].value = pl_slice(g, all, 1, 1, t.dim[1] + 1, 1);
+    return PL_OK;
+}
+
+/* ---- fixed values --------------------------------------------------------------------------- */
+/* What key inputs says of an input; in language models masks are 1 and positions count. */
+static const char *fixed_value(const onnx_part *p, const char *name)
+{
+    static const char *const usual[][2] = {
+        {"attention_mask", "1"}, {"position_ids", "range"}, {"token_type_ids", "0"}};
+    const pl_config *c = pl_builder_config(p->b);
+    const char *key, *value;
+    for (int i = 0; (key = pl_config_pair(c, "inputs", i, &value)); i++)
+        if (strcmp(key, name) == 0) return value;
+    for (size_t i = 0; p->feed == ONNX_TOKENS && i < sizeof usual / sizeof *usual; i++)
+        if (strcmp(usual[i][0], name) == 0) return usual[i][1];
+    return NULL;
+}
+
+static pl_status fill(const char *name, const char *value, const pl_type *t, void *to)
+{
+    bool range = strcmp(value, "range") == 0;
+    char *end = NULL;
+    double v = range ? 0 : strtod(value, &end);
+    int64_t n = pl_type_elems(t), last = t->rank ? t->dim[t->rank - 1] : 1;
+    if (!range && (end == value || *end))
+        return pl_fail(PL_ERR_CONFIG, "inputs.%s: \"%s\" is neither a number nor range", name,
+                       value);
+    for (int64_t i = 0; i < n; i++) {
+        double x = range ? (double)(i % last) : v;
+        switch (t->dtype) {
+        case PL_I64: ((int64_t *)to)[i] = (int64_t)x; break;
+        case PL_I32: ((int32_t *)to)[i] = (int32_t)x; break;
+        case PL_F64: ((double *)to)[i] = x; break;
+        case PL_BOOL: ((uint8_t *)to)[i] = x != 0; break;
+        case PL_F32: ((float *)to)[i] = (float)x; break;
+        default:
+            return pl_fail(PL_ERR_UNSUPPORTED,
+                           "inputs.%s: fixed values are f32, f64, i32, i64 or "
+                           "bool",
+                           name);
+        }
+    }
+    return PL_OK;
+}
+
+/* ---- options -------------------------------------------------------------------------------- */
+enum { PAIRS = 64 };
+typedef struct options {
+    pl_onnx_opts o;
+    pl_onnx_dim dims[PAIRS + 1];
+    pl_onnx_dropout dropout[PAIRS + 1];
+    pl_onnx_constant constants[PAIRS + 1];
+    void *data[PAIRS];
+    int n_data;
+} options;
+
+static void options_free(options *s)
+{
+    for (int i = 0; i < s->n_data; i++) free(s->data[i]);
+    free(s);
+}
+
+static pl_status check_pairs(const pl_config *c)
+{
+    pl_status rc = pl_config_pairs_check(c, "dims", true);
+    if (rc == PL_OK) rc = pl_config_pairs_check(c, "dropout", true);
+    if (rc == PL_OK) rc = pl_config_pairs_check(c, "inputs", false);
+    return rc;
+}
+
+static pl_status read_options(onnx_part *p, options *s)
+{
+    const pl_config *c = pl_builder_config(p->b);
+    const char *name, *value;
+    pl_status rc = check_pairs(c);
+    if (rc != PL_OK) return rc;
+    for (int i = 0; i < PAIRS && (name = pl_config_pair(c, "dims", i, &value)); i++)
+        s->dims[i] = (pl_onnx_dim){name, strtoll(value, NULL, 10)};
+    for (int i = 0; i < PAIRS && (name = pl_config_pair(c, "dropout", i, &value)); i++) {
+        s->dropout[i] = (pl_onnx_dropout){name, strtod(value, NULL)};
+        if (!(s->dropout[i].p >= 0 && s->dropout[i].p < 1))
+            return pl_fail(PL_ERR_CONFIG, "dropout.%s: %s is not a probability below 1", name,
+                           value);
+    }
+    s->o = (pl_onnx_opts){
+        .batch = pl_builder_batch(p->b),
+        .dims = s->dims,
+        .dropout = s->dropout,
+        .constants = s->constants,
+        .trainable = pl_config_is_null(c, "trainable") ? NULL : pl_config_text(c, "trainable"),
+        .frozen = pl_config_is_null(c, "frozen") ? NULL : pl_config_text(c, "frozen"),
+        .init = strcmp(pl_config_text(c, "init"), "pytorch") == 0 ? PL_ONNX_INIT_PYTORCH
+                                                                  : PL_ONNX_INIT_FILE};
+    return PL_OK;
+}
+
+static pl_status fix_inputs(onnx_part *p, options *s)
+{
+    for (int i = 0; i < pl_onnx_input_count(p->model); i++) {
+        const char *name = pl_onnx_input(p->model, i)->name, *value = fixed_value(p, name);
+        pl_onnx_constant *to = &s->constants[s->n_data];
+        if (!value || s->n_data == PAIRS) continue;
+        pl_status rc = pl_onnx_input_type(p->model, name, &s->o, &to->type);
+        if (rc != PL_OK) return rc;
+        void *data = malloc(pl_type_bytes(&to->type) + 1);
+        if (!data) return PL_ERR_MEMORY;
+        s->data[s->n_data++] = data;
+        to->data = data;
+        if ((rc = fill(name, value, &to->type, data)) != PL_OK) return rc;
+        to->name = name;
+    }
+    return PL_OK;
+}
+
+/* The batch of the inputs is the micro-batch, unless the file fixes another. */
+static pl_status check_batch(const onnx_part *p, const pl_onnx_opts *o)
+{
+    for (int i = 0; i < pl_onnx_input_count(p->model); i++) {
+        const pl_onnx_port *port = pl_onnx_input(p->model, i);
+        pl_type t;
+        if (port->rank < 1 || port->dim[0] < 0 || fixed_value(p, port->name)) continue;
+        pl_status rc = pl_onnx_input_type(p->model, port->name, o, &t);
+        if (rc != PL_OK) return rc;
+        if (t.dim[0] != o->batch)
+            return pl_fail(PL_ERR_CONFIG,
+                           "input %s has a fixed first dimension of %lld in the file, the batch is "
+                           "%lld: export the model with a dynamic batch, or set batch=%lld (a "
+                           "multiple of it with accumulate)",
+                           port->name, (long long)t.dim[0], (long long)o->batch,
+                           (long long)t.dim[0]);
+    }
+    return PL_OK;
+}
+
+static pl_status add(onnx_part *p, options *s)
+{
+    pl_status rc = read_options(p, s);
+    if (rc == PL_OK) rc = check_batch(p, &s->o);
+    if (rc == PL_OK) rc = fix_inputs(p, s);
+    if (rc == PL_OK && p->feed == ONNX_PICTURES) rc = bind_picture(p, &s->o);
+    if (rc == PL_OK && p->feed == ONNX_TOKENS) rc = bind_tokens(p, &s->o);
+    if (rc == PL_OK) rc = pl_onnx_build(p->model, p->m, &s->o, p->n_in, p->in, p->n_out, p->out);
+    return rc;
+}
+
+pl_status onnx_add(onnx_part *p)
+{
+    options *s = calloc(1, sizeof *s);
+    if (!s) return PL_ERR_MEMORY;
+    pl_status rc = add(p, s);
+    options_free(s);
+    return rc;
+}
+
+/* ---- outputs -------------------------------------------------------------------------------- */
+pl_status onnx_need(onnx_part *p, const char *name)
+{
+    if (!name || !*name) name = pl_onnx_output(p->model, 0)->name;
+    for (int i = 0; i < p->n_out; i++)
+        if (strcmp(p->out[i].name, name) == 0) return PL_OK;
+    if (p->n_out == (int)(sizeof p->out / sizeof *p->out))
+        return pl_fail(PL_ERR_CONFIG, "more than %d outputs are used", p->n_out);
+    p->out[p->n_out++] = (pl_onnx_value){.name = name};
+    return PL_OK;
+}
+
+pl_val onnx_value_of(const onnx_part *p, const char *name)
+{
+    if (!name || !*name) name = pl_onnx_output(p->model, 0)->name;
+    for (int i = 0; i < p->n_out; i++)
+        if (strcmp(p->out[i].name, name) == 0) return p->out[i].value;
+    return PL_NO_VAL;
+}

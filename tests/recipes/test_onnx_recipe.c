@@ -1,0 +1,115 @@
+/* test_onnx_recipe.c - an ONNX file in the place of a configuration: plan, train, predict.
+ *
+ * The models are small and of our own (tools/oracle/onnx_models.py).
+ */
+#include "plimsoll_onnx.h"
+#include "plimsoll_tensors.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define IN "cd %s && "
+#define WANT_ONNX()                                                                                \
+ WANT_BIN();                                                                                       \
+ if (pl_onnx_missing()) SKIP("libprotobuf-c is not installed")
+
+/* Copies the models and writes a table in which the class follows from the numbers. */
+static bool set_made(void)
+{
+    char path[512];
+    cli_result r = cli_run("cp tests/data/onnx/*.onnx %s", pl_test_dir());
+    snprintf(path, sizeof path, "%s/rows.csv", pl_test_dir());
+    FILE *f = fopen(path, "w");
+    if (!f || r.code) return false;
+    fprintf(f, "a,b,c,d,label\n");
+    for (int i = 0; i < 120; i++) {
+        double x = (i * 37 % 100) / 50.0 - 1, y = (i * 59 % 100) / 50.0 - 1;
+        fprintf(f, "%g,%g,%g,%g,%d\n", x, y, x * y, -x, x > 0.3 ? 2 : y > 0 ? 1 : 0);
+    }
+    return fclose(f) == 0;
+}
+
+#define TABLE "table.onnx loss=cross_entropy data.path=rows.csv batch=20 optim.lr=0.02 "
+
+TEST(onnx_a_model_and_a_table_train_without_code)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    CHECK_RUN(
+        cli_run(IN "$P train " TABLE "data.eval_share=0.2 train.steps=150 --quiet --out run", d), 0,
+        "");
+    cli_result r = cli_run(IN "cat run/eval.csv", d);
+    double step, loss, accuracy;
+    const char *last = r.out;
+    for (const char *at = r.out; (at = strchr(at, '\n')) && at[1]; at++) last = at + 1;
+    CHECK_MSG(sscanf(last, "%lf,%lf,%lf", &step, &loss, &accuracy) == 3, "%s", r.out);
+    CHECK_MSG(accuracy > 0.85, "%s", r.out);
+    CHECK_RUN(cli_run(IN "$P predict run --input rows.csv --out p.csv && head -1 p.csv | grep -q "
+                         "'row,class,probability' && wc -l < p.csv | grep -q 121",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run(IN "$P predict run --input rows.csv --out all && test -s all/logits.npy", d),
+              0, "");
+}
+
+TEST(onnx_weights_keep_the_names_of_the_state_dict)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    char path[512];
+    pl_tensors *t;
+    CHECK_RUN(cli_run(IN "$P train " TABLE "train.steps=2 --quiet --out run", pl_test_dir()), 0,
+              "");
+    snprintf(path, sizeof path, "%s/run/model.safetensors", pl_test_dir());
+    CHECK(pl_tensors_open(path, &t) == PL_OK);
+    int n = pl_tensors_count(t), w = pl_tensors_find(t, "0.weight");
+    bool right = n == 4 && w >= 0 && pl_tensors_find(t, "2.bias") >= 0 &&
+                 pl_tensors_at(t, w).dim[0] == 16 && pl_tensors_at(t, w).dim[1] == 4;
+    pl_tensors_close(t);
+    CHECK(right);
+}
+
+TEST(onnx_pictures_get_the_names_of_their_folders)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    CHECK_RUN(cli_run(IN
+                      "$P generate classify/tiny --raw --out pics side=16 data.samples=12 "
+                      "data.eval_samples=6 && $P train photo.onnx data.path=pics batch=4 "
+                      "train.steps=2 --quiet --out run && $P predict run --input pics/eval --out "
+                      "p.csv && grep -q red-square p.csv",
+                      pl_test_dir()),
+              0, "");
+}
+
+TEST(onnx_a_file_that_a_yaml_names_is_found_beside_it)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    CHECK_RUN(cli_run(IN
+                      "printf 'recipe: ./photo.onnx\\nbatch: 3\\nloss: cross_entropy\\n' > w.yaml "
+                      "&& cd / && $P plan %s/w.yaml",
+                      pl_test_dir(), pl_test_dir()),
+              0, "");
+}
+
+TEST(onnx_mistakes_are_answered_with_the_key_to_set)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "$P plan words.onnx", d), 2, "dims");
+    CHECK_RUN(cli_run(IN "$P plan words.onnx dims.seq=many", d), 2, "dims.seq: a number");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx loss=crossentropy", d), 2, "cross_entropy|mse");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(logits'", d), 2, "closing bracket");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(nothing)'", d), 2, "nothing");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx metrics=[psnr] loss=cross_entropy", d), 2, "psnr");
+    CHECK_RUN(cli_run(IN "$P train table.onnx --quiet --out r", d), 2, "data.path is not set");
+    CHECK_RUN(cli_run(IN "$P plan gone.onnx", d), 2, "gone.onnx");
+    CHECK_RUN(
+        cli_run(IN "$P train table.onnx data.path=rows.csv batch=20 memory=1MB --quiet --out r", d),
+        3, "smallest budget");
+}

@@ -1,0 +1,48 @@
+"""Writes the small ONNX models of tests/data/onnx, with random weights, through torch's exporter.
+
+    python3 tools/oracle/onnx_models.py tests/data/onnx
+
+table.onnx: 4 numbers to 3 classes. photo.onnx: pictures of 16 x 16 pixels to 6 classes, with
+BatchNorm. words.onnx: tokens to logits of 11 tokens, with a dynamic length.
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.head = nn.Linear(8, 11)
+
+    def forward(self, ids):
+        return self.head(torch.relu(self.embed(ids)))
+
+
+def write(module, example, names, axes, path):
+    torch.onnx.export(
+        module.train(), example, path, dynamo=False, opset_version=17, input_names=names[:1],
+        output_names=names[1:], dynamic_axes=axes, do_constant_folding=False,
+        training=torch.onnx.TrainingMode.TRAINING)
+
+
+def main(folder):
+    torch.manual_seed(1)
+    table = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+    write(table, torch.zeros(2, 4), ["x", "logits"],
+          {"x": {0: "batch"}, "logits": {0: "batch"}}, f"{folder}/table.onnx")
+    photo = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 6))
+    write(photo, torch.zeros(2, 3, 16, 16), ["input", "logits"],
+          {"input": {0: "batch"}, "logits": {0: "batch"}}, f"{folder}/photo.onnx")
+    write(Words(), torch.zeros(2, 5, dtype=torch.int64), ["ids", "logits"],
+          {"ids": {0: "batch", 1: "seq"}, "logits": {0: "batch", 1: "seq"}},
+          f"{folder}/words.onnx")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
