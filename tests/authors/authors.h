@@ -115,9 +115,16 @@ pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, 
 /* The authors' weight files to slots and back: exports them in the form "authors" from a run of
  * this configuration. `theirs`: the files or the folder to read, as init_from takes them; `out`:
  * name of the file that the form writes, NULL: the form writes a folder. Every tensor must come
- * back with its name, type and bytes, and no other. One line. */
+ * back with its name, shape and, in their number format, its bytes, and no other; tables that
+ * export computes may differ in rounding. One line. */
 void authors_round_trip(authors *a, const char *config, const authors_keys *k, const char *theirs,
                         const char *out);
+
+/* Writes one checkpoint of the tensors below entry `under` of several (`files`: paths separated by
+ * commas). keep: whether tensor `name` of file i belongs to it; may change the name. */
+typedef bool (*authors_keep)(int file, char *name, size_t cap);
+pl_status authors_merge(const char *files, const char *under, authors_keep keep,
+                        const char *path) PL_MUST_USE;
 
 /* A program of the step by its name; NULL: the training program. */
 typedef struct authors_program {

@@ -93,15 +93,20 @@ static void sizes(authors *a, authors_keys *k)
     edge_sizes(a, k);
 }
 
-/* encode: from pictures, with the autoencoder; otherwise from latents. */
+/* The whole system. encode: from pictures, with the autoencoder; otherwise from latents. */
+static void system_keys(authors *a, authors_keys *k, int groups, const char *frozen, bool encode)
+{
+    sizes(a, k);
+    authors_key(k, "part=full");
+    authors_key(k, "model.groups=%d", groups);
+    authors_key(k, "frozen='%s'", frozen);
+    authors_key(k, "vae.encode=%s", encode ? "true" : "false");
+}
+
 static pl_run *open_run(authors *a, int groups, const char *frozen, bool encode, bool f64)
 {
     authors_keys k = {.a = a};
-    sizes(a, &k);
-    authors_key(&k, "part=full");
-    authors_key(&k, "model.groups=%d", groups);
-    authors_key(&k, "frozen='%s'", frozen);
-    authors_key(&k, "vae.encode=%s", encode ? "true" : "false");
+    system_keys(a, &k, groups, frozen, encode);
     authors_key(&k, "optim.lr=5e-5");
     authors_key(&k, "optim.weight_decay=0.01");
     authors_key(&k, "init_from=%s/%s", a->dir, authors_text(a, "weights.file"));
@@ -276,8 +281,19 @@ static void check_groups(authors *a, int groups, const char *end)
     pl_run_free(run);
 }
 
+static void check_round_trip(authors *a)
+{
+    authors_keys k = {.a = a};
+    const char *file = authors_text(a, "weights.file");
+    char path[1200];
+    system_keys(a, &k, 32, "unet.*,!*.spade.*", true);
+    snprintf(path, sizeof path, "%s/%s", a->dir, file);
+    authors_round_trip(a, "stablesr/tiny", &k, path, file);
+}
+
 void authors_stablesr(authors *a)
 {
+    check_round_trip(a);
     pl_run *run = open_run(a, 32, "unet.*,!*.spade.*", true, false);
     if (run) check_autoencoder(a, run);
     pl_run_free(run);
