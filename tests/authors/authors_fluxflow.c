@@ -263,22 +263,57 @@ static void check_first_judgement(authors *a, pl_run *run)
     authors_net_run(net);
 }
 
-/* The autoencoder's first step, after the discriminator's update. */
-static void check_first_reconstruction(authors *a, pl_run *run)
+/* A term of step k that a network gives. */
+static void net_term(authors_net *net, authors *a, int k, const char *name, pl_val v,
+                     double tolerance)
+{
+    char what[96];
+    snprintf(what, sizeof what, "step %d %s", k, name);
+    authors_net_term(net, pl_arena_strdup(&a->mem, what), v, step_number(a, k, name),
+                     authors_tolerance(a, tolerance, name));
+}
+
+/* The adaptive weights of the step: its terms enter the history before they are weighed. */
+static void weigh(authors_net *net, authors *a, int k)
+{
+    static const char *const terms[] = {"recon", "kl", "generator"}, *const weights[] = {
+                                                                         "weight_recon",
+                                                                         "weight_kl", "weight_gan"};
+    pl_nn *m = authors_net_nn(net);
+    pl_val raw[3], part[3];
+    for (int i = 0; i < 3; i++)
+        raw[i] = pl_fill(m->g, pl_type_make(m->dtype, 0, NULL), step_number(a, k, terms[i]));
+    pl_split(m->g, flux_rolling_weights(m, pl_stack(m->g, 3, raw, 0), 3, true), 0, 3, part);
+    for (int i = 0; i < 3; i++)
+        net_term(net, a, k, weights[i], pl_squeeze(m->g, part[i], 0),
+                 AUTHORS_TERM + rounding_of(mean_hinge(a, k)));
+}
+
+/* The autoencoder in step k, after the discriminator's update. */
+static void check_reconstruction(authors *a, pl_run *run, int k)
 {
     flux_sizes s = sizes_of(run);
     authors_net *net = authors_net_new(a, run, true);
     pl_nn *m = authors_net_nn(net);
+    char eps[64];
+    snprintf(eps, sizeof eps, "in/step%d.eps_generator", k);
     pl_val condition, image = authors_net_in(net, "in/image", CF);
-    pl_val packed = encode(net, &s, image, "in/step0.eps_generator", &condition);
+    pl_val packed = encode(net, &s, image, pl_arena_strdup(&a->mem, eps), &condition);
     pl_val made = flux_expander(m, &s, packed);
-    authors_net_out(net, "step0/reconstruction", CF, made);
-    authors_net_out(net, "step0/patch_logits_generator", CF, patches(m, &s, made, condition));
-    authors_net_term(net, "step 0 frequency_l1", flux_reconstruction(m->g, made, image, 0),
-                     step_number(a, 0, "frequency_l1"), AUTHORS_TERM);
-    authors_net_term(net, "step 0 mse", pl_loss_mse(m->g, made, image), step_number(a, 0, "mse"),
-                     AUTHORS_TERM);
+    if (!k) authors_net_out(net, "step0/reconstruction", CF, made);
+    if (!k)
+        authors_net_out(net, "step0/patch_logits_generator", CF, patches(m, &s, made, condition));
+    net_term(net, a, k, "frequency_l1", flux_reconstruction(m->g, made, image, 0), AUTHORS_TERM);
+    net_term(net, a, k, "mse", pl_loss_mse(m->g, made, image), AUTHORS_TERM);
+    if (json_is_true(authors_at(a, "trainer.adaptive_weights"))) weigh(net, a, k);
     authors_net_run(net);
+}
+
+/* The norm that clipping leaves of a norm. */
+static double clipped(authors *a, double norm)
+{
+    double most = authors_number(a, "trainer.gradient_clip_norm");
+    return norm * fmin(1, most / (norm + 1e-6));
 }
 
 /* The discriminator's program in step k: with the gradient penalty if that is due. */
@@ -300,7 +335,7 @@ static void check_step(authors *a, pl_run *run, int k)
     step_term(a, k, "r1", r1, AUTHORS_R1);
     if (k) step_term(a, k - 1, "lr_disc", authors_scalar(&disc, "lr"), AUTHORS_TERM);
     if (!k) authors_gradients(&disc, "grad", "disc.*", name_of, AUTHORS_GRADIENT);
-    if (!k) check_first_reconstruction(a, run);
+    check_reconstruction(a, run, k);
     feed(&train, k, "eps", "eps_generator");
     if (!authors_run_program(&train)) return;
     double g = authors_scalar(&train, "g"), loose = rounding_of(mean_hinge(a, k)),
@@ -311,7 +346,10 @@ static void check_step(authors *a, pl_run *run, int k)
     step_term(a, k, "kl_beta", authors_scalar(&train, "beta"), AUTHORS_TERM);
     step_term(a, k, "g_hinge", g, hinge);
     step_term(a, k, "generator", g * authors_number(a, "trainer.lambda_adv"), hinge);
+    step_term(a, k, "vae", authors_scalar(&train, "rec"), AUTHORS_TERM);
     step_term(a, k, "grad_norm_before_clip", authors_scalar(&train, "grad_norm"),
+              AUTHORS_GRADIENT + loose);
+    step_term(a, k, "grad_norm_vae", clipped(a, authors_scalar(&train, "grad_norm")),
               AUTHORS_GRADIENT + loose);
     if (k) step_term(a, k - 1, "lr_vae", authors_scalar(&train, "lr"), AUTHORS_TERM);
     if (k) return;
@@ -360,6 +398,21 @@ static pl_val flow_packed(authors_net *net, const flux_sizes *s, pl_val packed)
     return flux_packed(m, s, flux_flow(m, s, flux_image_tokens(m, packed), text, t));
 }
 
+/* Mean and deviation of the predicted tokens. The mean is small beside the deviation. */
+static void check_spread(authors_net *net, authors *a, pl_val x)
+{
+    pl_graph *g = authors_net_nn(net)->g;
+    pl_type t = pl_val_type(g, x);
+    double n = (double)pl_type_elems(&t), want = authors_number(a, "flow_step.pred_mean"),
+           spread = authors_number(a, "flow_step.pred_std");
+    pl_val mean = pl_mean(g, x, PL_AXES_ALL, false),
+           square = pl_mean(g, pl_square(g, pl_sub(g, x, mean)), PL_AXES_ALL, false);
+    authors_net_term(net, "flow pred_mean", mean, want,
+                     AUTHORS_TERM * fmax(1, spread / fmax(fabs(want), 1e-30)));
+    authors_net_term(net, "flow pred_std", pl_sqrt(g, pl_scale(g, square, n / (n - 1))), spread,
+                     AUTHORS_TERM);
+}
+
 static void check_flow_networks(authors *a, pl_run *run)
 {
     flux_sizes s = sizes_of(run), scales = s;
@@ -383,8 +436,10 @@ static void check_flow_networks(authors *a, pl_run *run)
                              &velocity);
             authors_net_out(net, "flow_step/noised_tokens", AUTHORS_PLAIN, noised);
             pl_val text = authors_net_in(net, "in/flow.text", AUTHORS_PLAIN);
+            pl_val made = flux_flow(m, &s, noised, text, t);
             authors_net_out(net, "flow_step/predicted_packed", AUTHORS_PLAIN,
-                            flux_packed(m, &s, flux_flow(m, &s, noised, text, t)));
+                            flux_packed(m, &s, made));
+            check_spread(net, a, made);
         }
         authors_net_run(net);
     }
@@ -430,6 +485,15 @@ static void check_flow_step(authors *a, pl_run *run, bool changes)
     authors_term(a, "flow grad_norm_before_clip", authors_scalar(&p, "grad_norm"),
                  authors_number(a, "flow_step.grad_norm_before_clip"), AUTHORS_GRADIENT);
     authors_gradients(&p, "grad", "flow_processor.*", name_of, AUTHORS_GRADIENT);
+    authors_term(a, "flow flow_loss", authors_scalar(&p, "v"),
+                 authors_number(a, "flow_step.flow_loss"), AUTHORS_TERM);
+    authors_term(a, "flow diff_loss", authors_scalar(&p, "v"),
+                 authors_number(a, "flow_step.diff_loss"), AUTHORS_TERM);
+    authors_term(a, "flow grad_norm_flow", clipped(a, authors_scalar(&p, "grad_norm")),
+                 authors_number(a, "flow_step.grad_norm_flow"), AUTHORS_GRADIENT);
+    if (!authors_run_program(&p)) return; /* a second step has the rate after the first */
+    authors_term(a, "flow lr_flow", authors_scalar(&p, "lr"),
+                 authors_number(a, "flow_step.lr_flow"), AUTHORS_TERM);
 }
 
 /* The share of the signal at the times of in/flow.t. */

@@ -251,12 +251,27 @@ static void check_step(authors *a, pl_run *run, const char *step, const char *gr
     authors_gradients(&p, grad, "fusion.*", name_of, EDGE_GRADIENT);
 }
 
+/* How many tensors of the authors' are trained. */
+static void check_trained(authors *a, pl_run *run)
+{
+    int n = 0;
+    char last[512] = "", name[512];
+    for (int i = 0; i < pl_store_count(run->store); i++) {
+        const pl_slot *s = pl_store_slot(run->store, i);
+        if (!s->trainable || !name_of(run, s->name, name) || strcmp(name, last) == 0) continue;
+        memcpy(last, name, sizeof last); /* q, k and v are slots of one tensor */
+        n++;
+    }
+    authors_line(a, "trained_count", fabs((double)n - authors_number(a, "trained_count")), 0, NULL);
+}
+
 /* One step of what the authors train: changes in f64, and statistics of the frozen edge processor
  * in f32, which move. */
 static void check_update(authors *a, bool f64)
 {
     pl_run *run = open_run(a, 32, "unet.*,edge.*,fusion.*,!*.spade.*", false, f64);
     if (!run) return;
+    if (!f64) check_trained(a, run);
     authors_program p = {a, run, NULL};
     double **before = authors_snapshot(a, run);
     if (run_step(&p, "step/z_lq")) {
