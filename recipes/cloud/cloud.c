@@ -93,6 +93,10 @@ static const pl_config_entry schema[] = {
      .doc = "Names of the flights whose samples are repeated, as a pattern; null: none."},
     {"data.heavy_factor", PL_CONFIG_FLOAT, "3.5", .min = 0.5, .max = 100,
      .doc = "How often the samples of data.heavy_flights are repeated, a multiple of 0.5."},
+    {"target.scaler", PL_CONFIG_TEXT, "auto",
+     .doc = "Mean and deviation of heights, which the network's output counts from: of a "
+            "checkpoint with the authors' scaler (a path); of init_from, where that has one "
+            "(auto), otherwise of heights spread evenly over 0.1 to 2 km (published)."},
     {"data.min_km", PL_CONFIG_FLOAT, "0.1", .min = 0, .max = 100,
      .doc = "Flights: lowest cloud base that is used as a label, in km."},
     {"data.max_km", PL_CONFIG_FLOAT, "2", .min = 0, .max = 100,
@@ -192,12 +196,16 @@ static pl_status build_train(pl_builder *b)
 static pl_status build_eval(pl_builder *b)
 {
     cloud k;
+    cloud_scaler s;
+    pl_status rc = cloud_scaler_of(pl_builder_config(b), &s);
+    if (rc != PL_OK) return rc;
     if (cloud_sizes(b, pl_builder_eval(b), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_graph *g = k.m->g;
+    cloud_scaler_fact(b, &s);
     pl_val height = pl_nan_to_num(g, cloud_predict(&k));
     pl_val target = pl_cast(g, pl_input(g, "target", PL_TYPE(PL_F32, k.batch)), k.m->dtype);
-    pl_val error = pl_scale(g, pl_sub(g, height, target), CLOUD_STD_KM);
-    pl_val km = pl_shift(g, pl_scale(g, target, CLOUD_STD_KM), CLOUD_MEAN_KM);
+    pl_val error = pl_scale(g, pl_sub(g, height, target), s.std);
+    pl_val km = pl_shift(g, pl_scale(g, target, s.std), s.mean);
     pl_val cost = cloud_error_cost(g, pl_builder_config(b), height, target);
     pl_output(g, "loss", pl_mean(g, cost, PL_AXES_ALL, false));
     pl_output(g, "mae_km", pl_mean(g, pl_abs(g, error), PL_AXES_ALL, false));

@@ -98,6 +98,13 @@ void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool 
 #define CLOUD_MAX_KM  2.0
 #define CLOUD_MEAN_KM ((CLOUD_MIN_KM + CLOUD_MAX_KM) / 2)
 #define CLOUD_STD_KM  ((CLOUD_MAX_KM - CLOUD_MIN_KM) / 3.4641016151377544)
+/* scaler.c: the numbers above, or those of the file that the model starts from. */
+typedef struct cloud_scaler {
+    double mean, std; /* km */
+} cloud_scaler;
+pl_status cloud_scaler_of(const pl_config *c, cloud_scaler *s);
+/* Model files state a scale that is not the default, or that the configuration names. */
+void cloud_scaler_fact(pl_builder *b, const cloud_scaler *s);
 
 /* Angles are standardised by the uniform distributions that sky.c draws from. */
 #define CLOUD_ZENITH_MEAN  40.0

@@ -52,6 +52,7 @@ typedef struct flights {
     int n;
     int64_t frames, height, width, first_row;
     double clip, min_km, max_km;
+    cloud_scaler scaler;
     bool standardise, unlabelled; /* unlabelled: for predictions */
     const char *from;             /* what names the flights, for messages */
     place *samples[2];            /* by pl_subset */
@@ -431,7 +432,8 @@ pl_status cloud_flights_open(const pl_config *c, void **data)
 {
     flights *s = new_set(c, "data.flights", false);
     if (!s) return PL_ERR_MEMORY;
-    pl_status rc = open_list(s, c, pl_config_text(c, "data.flights"), WHOLE, NULL, NULL);
+    pl_status rc = cloud_scaler_of(c, &s->scaler);
+    if (rc == PL_OK) rc = open_list(s, c, pl_config_text(c, "data.flights"), WHOLE, NULL, NULL);
     if (rc == PL_OK) rc = share_out(s, c);
     if (rc == PL_OK) rc = make_whole(s);
     if (rc != PL_OK) {
@@ -534,7 +536,7 @@ pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample
         const flight *f = &s->flight[at.flight];
         rc = read_stack(s, f, at.frame, frames ? frames + i * stack : NULL,
                         angles ? angles + 2 * i : NULL);
-        if (target) target[i] = (float)(((double)f->km[at.frame] - CLOUD_MEAN_KM) / CLOUD_STD_KM);
+        if (target) target[i] = (float)(((double)f->km[at.frame] - s->scaler.mean) / s->scaler.std);
     }
     return rc;
 }

@@ -19,10 +19,14 @@
 static pl_status build(pl_builder *b)
 {
     cloud k;
+    cloud_scaler s;
+    pl_status rc = cloud_scaler_of(pl_builder_config(b), &s);
+    if (rc != PL_OK) return rc;
     if (cloud_sizes(b, pl_builder_predict(b, NULL), &k) != PL_OK) return pl_nn_finish(k.m);
     pl_graph *g = k.m->g;
+    cloud_scaler_fact(b, &s);
     pl_val height = pl_cast(g, cloud_predict(&k), PL_F32);
-    pl_output(g, "km", pl_shift(g, pl_scale(g, height, CLOUD_STD_KM), CLOUD_MEAN_KM));
+    pl_output(g, "km", pl_shift(g, pl_scale(g, height, s.std), s.mean));
     return PL_OK;
 }
 

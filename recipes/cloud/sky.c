@@ -21,6 +21,7 @@
 typedef struct sky {
     int64_t samples, eval_samples, frames, height, width;
     double noise;
+    cloud_scaler scaler;
 } sky;
 
 /* One sample's weather. */
@@ -158,6 +159,9 @@ static void render_frame(const sky *s, view *v, uint64_t seed, int64_t t, float 
 
 pl_status cloud_sky_open(const pl_config *c, void **data)
 {
+    cloud_scaler scaler;
+    pl_status rc = cloud_scaler_of(c, &scaler);
+    if (rc != PL_OK) return rc;
     sky *s = calloc(1, sizeof *s);
     if (!s) return PL_ERR_MEMORY;
     *s = (sky){.samples = pl_config_int(c, "data.samples"),
@@ -165,7 +169,8 @@ pl_status cloud_sky_open(const pl_config *c, void **data)
                .frames = pl_config_int(c, "frames"),
                .height = pl_config_int(c, "height"),
                .width = pl_config_int(c, "width"),
-               .noise = pl_config_float(c, "data.noise_kelvin")};
+               .noise = pl_config_float(c, "data.noise_kelvin"),
+               .scaler = scaler};
     *data = s;
     return PL_OK;
 }
@@ -216,7 +221,7 @@ pl_status cloud_sky_read(void *data, pl_subset subset, const int64_t *sample, in
             angles[2 * i] = (float)((w.zenith - CLOUD_ZENITH_MEAN) / CLOUD_ZENITH_STD);
             angles[2 * i + 1] = (float)((w.azimuth - CLOUD_AZIMUTH_MEAN) / CLOUD_AZIMUTH_STD);
         }
-        if (target) target[i] = (float)((w.km - CLOUD_MEAN_KM) / CLOUD_STD_KM);
+        if (target) target[i] = (float)((w.km - s->scaler.mean) / s->scaler.std);
     }
     return PL_OK;
 }

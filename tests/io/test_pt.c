@@ -47,6 +47,22 @@ TEST(pt_nested_dictionaries_become_names_with_dots)
     pl_st_close(r);
 }
 
+/* Small arrays of numpy, as in a pickled scaler, are numbers; larger ones and texts are left out. */
+TEST(pt_reads_small_arrays_of_numpy)
+{
+    pl_st_reader *r;
+    CHECK_OK(pl_st_open(DATA "scaler.pth", &r));
+    CHECK_INT(pl_st_count(r), 1);
+    CHECK_TEXT(pl_st_meta_get(r, "scaler.mean_.0"), "0.8437512345");
+    CHECK_TEXT(pl_st_meta_get(r, "scaler.var_.0"), "0.12890625");
+    CHECK_TEXT(pl_st_meta_get(r, "scaler.n_samples_seen_"), "501");
+    CHECK_TEXT(pl_st_meta_get(r, "scaler.with_std"), "true");
+    CHECK_TEXT(pl_st_meta_get(r, "wide.0"), "-0.5");
+    CHECK_TEXT(pl_st_meta_get(r, "wide.4"), "3.5");
+    CHECK(!pl_st_meta_get(r, "many.0") && !pl_st_meta_get(r, "word.0"));
+    pl_st_close(r);
+}
+
 /* A parameter, a transposed tensor, a tensor that begins inside its storage, a repeated tensor. */
 TEST(pt_reads_views_of_storages)
 {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define IN "cd %s && "
 #define TOY                                                                                        \
@@ -51,6 +52,42 @@ TEST(cloud_predicts_heights_of_arrays_without_targets)
     CHECK_NEAR(predicted_metric(r.out, "mae_km"), mae, 1e-6);
     free(km);
     free(target);
+}
+
+/* The authors' scaler of heights, pickled in a checkpoint: its numbers are the scale of outputs, and
+ * the model file keeps them. */
+TEST(cloud_heights_have_the_scale_of_the_authors_scaler)
+{
+    const double mean = 0.8437512345, std = sqrt(0.12890625);
+    const char *d = pl_test_dir();
+    char here[1024];
+    WANT_BIN();
+    CHECK(getcwd(here, sizeof here));
+    CHECK_RUN(cli_run(IN "$P train cloud/tiny " TOY "--out run --quiet && "
+                         "$P generate cloud/tiny " TOY "--out set --quiet && mkdir new && "
+                         "cp set/eval/frames.npy set/eval/angles.npy new && "
+                         "$P predict run --input new --out a --quiet && "
+                         "$P predict run --input new --out b --quiet "
+                         "target.scaler=%s/tests/data/pt/scaler.pth && "
+                         "$P train cloud/tiny " TOY "target.scaler=%s/tests/data/pt/scaler.pth "
+                         "--out own --quiet && "
+                         "$P predict own --input new --out c --quiet target.scaler=auto && "
+                         "$P predict own --input new --out d --quiet && cmp c/heights.npy "
+                         "d/heights.npy",
+                      d, here, here),
+              0, "");
+    pl_type t;
+    float *a = predicted_numbers("a/heights.npy", &t), *b = predicted_numbers("b/heights.npy", &t);
+    CHECK(a && b && t.dim[0] == 6);
+    for (int i = 0; i < 6; i++)
+        CHECK_NEAR((double)b[i], ((double)a[i] - CLOUD_MEAN_KM) / CLOUD_STD_KM * std + mean, 2e-6);
+    free(a), free(b);
+    CHECK_RUN(cli_run(IN "$P predict own --input new --out e target.scaler=published", d), 6,
+              "scaler");
+    CHECK_RUN(
+        cli_run(IN "$P predict run --input new --out e target.scaler=run/model.safetensors", d), 2,
+        "has no scaler");
+    CHECK_RUN(cli_run(IN "test ! -e e", d), 0, "");
 }
 
 /* Flights: every frame has a height, also without a lidar; at the labelled frames the error is that

@@ -10,7 +10,8 @@
  * description of a call of one of torch's rebuild functions. Dictionaries, lists, and objects with
  * their attributes are walked; their keys, joined by dots, name the tensors. A module that was
  * pickled whole gives the names of its state_dict: the dictionaries _parameters, _buffers and
- * _modules add nothing to a name. Values of any other class are skipped.
+ * _modules add nothing to a name. Small arrays of numpy are metadata, as lists of numbers are:
+ * "scaler.mean_.0". Values of any other class are skipped.
  *
  * Sizes and strides of every tensor are checked against its storage before it is listed, so a
  * reader of a tensor stays inside the file.
@@ -18,6 +19,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "io/json.h"
+#include "io/tensors/numpy.h"
 #include "io/tensors/pickle.h"
 #include "io/tensors/st_int.h"
 #include "io/tensors/zip.h"
@@ -283,10 +285,25 @@ static pl_status visit_state(loader *l, const pl_pickle *state, int depth)
     return PL_OK;
 }
 
+/* Numbers of numpy: one under its path, several under numbers below it. */
+static pl_status visit_numbers(loader *l, const double *x, int n, bool alone, int depth)
+{
+    char number[32];
+    for (int i = 0; i < n; i++) {
+        pl_pickle v = {.kind = PL_PICKLE_FLOAT, .real = x[i]};
+        snprintf(number, sizeof number, "%d", i);
+        PL_TRY(visit_key(l, alone ? NULL : number, strlen(number), &v, depth));
+    }
+    return PL_OK;
+}
+
 static pl_status visit_call(loader *l, const pl_pickle *v, int depth)
 {
     const pl_pickle *dtype = NULL, *args = tensor_args(v, &dtype);
+    double x[PL_NUMPY_MOST];
     if (args) return add_tensor(l, args, dtype);
+    int n = pl_numpy_numbers(v, x);
+    if (n >= 0) return visit_numbers(l, x, n, v->args && !v->state, depth);
     bool dict = pl_pickle_is(v->func, "collections.OrderedDict") ||
                 pl_pickle_is(v->func, "collections.defaultdict");
     if (!dict && !l->skipped) l->skipped = v->func;
