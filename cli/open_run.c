@@ -56,3 +56,32 @@ int cli_print_config(pl_run *run)
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
+
+static void put_row(pl_json *j, const char *key, const pl_loaded_row *r)
+{
+    pl_json_object(j, key);
+    pl_json_int(j, "count", r->n);
+    pl_json_string(j, "names", r->names);
+    pl_json_end(j);
+}
+
+void cli_loaded_json(const pl_run *run, pl_json *j)
+{
+    const pl_loaded *l = pl_run_loaded(run, 0);
+    if (!l) return;
+    pl_json_array(j, "weights");
+    for (int i = 0; (l = pl_run_loaded(run, i)); i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "key", l->key);
+        pl_json_string(j, "path", l->path);
+        pl_json_string(j, "naming", l->naming);
+        pl_json_string(j, "prefix", l->prefix);
+        pl_json_int(j, "loaded", l->loaded);
+        pl_json_int(j, "averages", l->averages);
+        put_row(j, "missing", &l->missing);
+        put_row(j, "shape_differs", &l->differs);
+        put_row(j, "left_over", &l->left_over);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+}

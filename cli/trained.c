@@ -92,6 +92,7 @@ void trained_json(const trained_model *t, pl_json *j, double seconds)
     pl_json_uint(j, "arena_bytes", m.arena);
     pl_json_uint(j, "state_bytes", m.state);
     pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(t->run));
+    cli_loaded_json(t->run, j);
 }
 
 /* ---- predictions ------------------------------------------------------------------------ */

@@ -115,6 +115,8 @@ void cli_show_progress(void *ctx, pl_subset subset, int64_t done, int64_t total)
 pl_status cli_open_run(const cli_args *a, const char *memory, pl_run **out);
 /* Prints the warning of a started run, if it has one. */
 void cli_start_warning(const pl_run *run);
+/* Writes the member "weights": what was read from weight files, a list; nothing if none were. */
+void cli_loaded_json(const pl_run *run, pl_json *j);
 /* Prints the resolved configuration, frees the run, returns the exit code. */
 int cli_print_config(pl_run *run);
 

@@ -181,6 +181,19 @@ PL_API pl_session *pl_run_session(pl_run *r);
 PL_API const pl_classes *pl_run_classes(const pl_run *r);
 /* After pl_run_start: what was read from weight files, as a table; NULL: nothing was. */
 PL_API const char *pl_run_start_note(const pl_run *r);
+/* The rows of that table for one weight file, for programs. */
+typedef struct pl_loaded_row {
+    int n;
+    const char *names; /* the first of them, ", " between; "": none */
+} pl_loaded_row;
+typedef struct pl_loaded {
+    const char *key, *path;      /* configuration key, and its value */
+    const char *naming, *prefix; /* convention of names, and what stands before each */
+    int loaded, averages;
+    pl_loaded_row missing, differs, left_over; /* differs: in shape */
+} pl_loaded;
+/* Returns file i of those that pl_run_start read; NULL after the last one. */
+PL_API const pl_loaded *pl_run_loaded(const pl_run *r, int i);
 /* After pl_run_start: a warning, as a sentence; NULL: none. Frozen weights are random, because the
  * data are generated or allow_random_frozen is true. Otherwise pl_run_start fails. */
 PL_API const char *pl_run_start_warning(const pl_run *r);

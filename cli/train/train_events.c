@@ -50,6 +50,12 @@ static void plan_members(const trainer *t, pl_json *j, const void *what)
     plan_json(t->run, j);
 }
 
+static void weights_members(const trainer *t, pl_json *j, const void *what)
+{
+    (void)what;
+    cli_loaded_json(t->run, j);
+}
+
 static void put_phase(const trainer *t, pl_json *j)
 {
     const pl_phase *p = trainer_phase(t);
@@ -146,6 +152,11 @@ static void error_members(const trainer *t, pl_json *j, const void *what)
 pl_status emit_plan(trainer *t)
 {
     return emit(t, "plan", plan_members, NULL);
+}
+
+pl_status emit_weights(trainer *t)
+{
+    return pl_run_loaded(t->run, 0) ? emit(t, "weights", weights_members, NULL) : PL_OK;
 }
 
 pl_status emit_phase(trainer *t)

@@ -228,6 +228,7 @@ pl_status trainer_train(trainer *t)
     if (rc == PL_OK && refused) return refuse(t, &m);
     if (rc == PL_OK) rc = start_programs(t, &replanned);
     if (rc == PL_OK) rc = open_files(t, replanned);
+    if (rc == PL_OK) rc = emit_weights(t);
     t->from = pl_run_steps_done(t->run);
     if (rc == PL_OK) t->steps = pl_run_last_step(t->run);
     if (t->first < 0) t->first = t->from;

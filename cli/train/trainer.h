@@ -95,6 +95,7 @@ typedef struct error_event {
     const char *message;
 } error_event;
 pl_status emit_plan(trainer *t);
+pl_status emit_weights(trainer *t); /* what was read from weight files, if any */
 pl_status emit_phase(trainer *t);
 pl_status emit_step(trainer *t, const pl_step_info *s);
 pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e);

@@ -91,6 +91,25 @@ TEST(cli_train_json_reports_the_planned_arena)
               0, "");
 }
 
+TEST(cli_json_tells_what_was_read_from_weight_files)
+{
+    const char *file = pl_test_path("run/model.safetensors");
+    WANT_BIN();
+    cli_result r = cli_run("$P train " CLI_SMALL "train.steps=1 eval.every=0 --quiet --out %s && "
+                           "$P train " CLI_SMALL "train.steps=1 init_from=%s --json",
+                           pl_test_path("run"), file);
+    json_t *event = cli_event(r.out, "weights", 0),
+           *read = json_array_get(json_object_get(event, "weights"), 0);
+    CHECK_MSG(read, "%s%s", r.out, r.err);
+    CHECK(cli_member(read, "loaded") > 20 && cli_member(read, "averages") == 0);
+    CHECK_INT(cli_member(json_object_get(read, "missing"), "count"), 0);
+    CHECK_INT(cli_member(json_object_get(read, "left_over"), "count"), 0);
+    json_decref(event);
+    r = cli_run("$P eval " CLI_SMALL "--model %s --json", file);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"weights\":[{\"key\":\"init_from\""), "%s%s", r.out,
+              r.err);
+}
+
 TEST(cli_version_names_the_parts_that_are_found)
 {
     WANT_BIN();

@@ -118,6 +118,27 @@ TEST(weights_averages_of_a_checkpoint_become_the_runs_averages)
     pl_run_free(run);
 }
 
+/* Lightning's LitEma: beside the module `model`, without dots in the names. */
+TEST(weights_averages_of_lightning_are_found_by_their_flat_names)
+{
+    static const float x[6] = {7, 7, 7, 7, 7, 7}, y[6] = {3, 3, 3, 3, 3, 3};
+    const pl_tensor_data all[] = {{"state_dict.model.fc.weight", PL_TYPE(PL_F32, 2, 2), x},
+                                  {"state_dict.model.fc.bias", PL_TYPE(PL_F32, 2), x},
+                                  {"state_dict.model_ema.decay", PL_TYPE(PL_F32, 1), y},
+                                  {"state_dict.model_ema.fcweight", PL_TYPE(PL_F32, 2, 2), y},
+                                  {"state_dict.model_ema.fcbias", PL_TYPE(PL_F32, 2), y}};
+    pl_run *run = NULL;
+    CHECK_OK(pl_tensors_save(pl_test_path("a.ckpt"), all, 5));
+    CHECK_OK(start(pl_test_path("a.ckpt"), "ema.decay=0.9", NULL, &run));
+    CHECK(first_of(run, "fc.weight") == 7 && first_of(run, "ema.fc.weight") == 3);
+    const pl_loaded *l = pl_run_loaded(run, 0);
+    CHECK(l && l->loaded == 2 && l->averages == 2 && l->left_over.n == 0);
+    CHECK_MSG(strcmp(l->prefix, "state_dict.model.") == 0 && strcmp(l->key, "init_from") == 0,
+              "%s %s", l->prefix, l->key);
+    CHECK(!pl_run_loaded(run, 1));
+    pl_run_free(run);
+}
+
 TEST(weights_missing_ones_are_refused_unless_allowed)
 {
     static const float x[6] = {7, 7, 7, 7, 7, 7};

@@ -9,7 +9,7 @@
 
 #include "plimsoll_train.h"
 
-enum { PL_STAGE_BYTES = 1 << 18 };
+enum { PL_STAGE_BYTES = 1 << 18, PL_MAX_LOADED = 8 };
 
 typedef struct pl_run_files {
     char *stage; /* PL_STAGE_BYTES */
@@ -27,9 +27,11 @@ typedef struct pl_run_files {
         const char *key, *text;
     } fact[PL_MAX_FACTS];
     int n_facts;
-    const char *start_note; /* see pl_run_start_note; NULL */
-    uint64_t lacking;       /* a bit for each pl_recipe.weights that gives what init_from lacks */
-    const char *warning;    /* see pl_run_start_warning; NULL */
+    const char *start_note;          /* see pl_run_start_note; NULL */
+    pl_loaded loaded[PL_MAX_LOADED]; /* see pl_run_loaded */
+    int n_loaded;
+    uint64_t lacking;    /* a bit for each pl_recipe.weights that gives what init_from lacks */
+    const char *warning; /* see pl_run_start_warning; NULL */
     /* eval.ema, by slot: 1 + the slot that it was swapped with; 0: none; NULL: not used */
     int *swapped;
 } pl_run_files;

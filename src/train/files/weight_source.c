@@ -120,6 +120,23 @@ static pl_status try_naming(pl_weight_source *s, const pl_naming *naming, int *b
     return PL_OK;
 }
 
+#define FLAT "model_ema."
+
+bool pl__flat_average(const char *tensor, char *out, size_t cap)
+{
+    const char *at = strncmp(tensor, "model.", 6) == 0 ? tensor : strstr(tensor, ".model.");
+    if (!at || strlen(tensor) + sizeof FLAT >= cap) return false;
+    if (at > tensor) at++;
+    size_t n = (size_t)(at - tensor);
+    memcpy(out, tensor, n);
+    memcpy(out + n, FLAT, sizeof FLAT - 1);
+    n += sizeof FLAT - 1;
+    for (at += strlen("model."); *at; at++)
+        if (*at != '.') out[n++] = *at;
+    out[n] = 0;
+    return true;
+}
+
 /* Finds the averaged weights of the same names beside the chosen ones. */
 static pl_status find_averages(pl_weight_source *s, int best)
 {
@@ -129,6 +146,16 @@ static pl_status find_averages(pl_weight_source *s, int best)
         if (is_average(c.text[i]) && strcmp(c.text[i], s->prefix) != 0 &&
             2 * slots_found(s, s->naming, c.text[i]) > best)
             s->ema = c.text[i];
+    for (int i = 0; i < pl_store_count(s->r->store) && !s->ema; i++) {
+        char full[2 * PL_TENSOR_NAME], name[2 * PL_TENSOR_NAME];
+        pl_published p;
+        int file;
+        if (!published(s, s->naming, i, &p)) continue;
+        snprintf(full, sizeof full, "%s%s", s->prefix, p.name);
+        s->flat_ema = pl__flat_average(full, name, sizeof name) &&
+                      pl_st_set_find(s->set, name, &file) != NULL;
+        if (s->flat_ema) s->ema = FLAT;
+    }
     return PL_OK;
 }
 
@@ -210,6 +237,7 @@ bool pl__source_uses(const pl_weight_source *s, const char *tensor)
     for (int i = 0; i < pl_store_count(s->r->store); i++)
         if (s->from[i] && strcmp(s->from[i]->name, tensor) == 0) return true;
     if (s->ema && strncmp(tensor, s->ema, strlen(s->ema)) == 0) return true;
+    if (s->flat_ema && strstr(tensor, "." FLAT)) return true;
     if (strncmp(tensor, s->prefix, n) != 0) return false;
     bool ignored = s->naming->ignored && pl_nn_match(s->naming->ignored, tensor + n);
     return ignored || is_constant(s, tensor + n);

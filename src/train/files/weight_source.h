@@ -18,6 +18,7 @@ typedef struct pl_weight_source {
     const pl_naming *naming;
     const char *prefix;        /* before every published name in the files; "": none */
     const char *ema;           /* prefix of averaged weights in the files; NULL: none */
+    bool flat_ema;             /* names of averaged weights are pl__flat_average's */
     const pl_published **from; /* by slot: its tensor; NULL: the slot is not of these files */
     pl_arena mem;
 } pl_weight_source;
@@ -32,6 +33,9 @@ const pl_st_tensor *pl__source_find(const pl_weight_source *s, int slot, int *fi
 /* Whether a tensor of the files belongs to a slot, follows from the configuration, or may be left
  * over by the naming. */
 bool pl__source_uses(const pl_weight_source *s, const char *tensor);
+/* Writes the name that Lightning's LitEma gives the average of a tensor of its module `model`:
+ * "x.model.a.b.weight" becomes "x.model_ema.abweight". false: the tensor is not of that module. */
+bool pl__flat_average(const char *tensor, char *out, size_t cap);
 /* Metadata under this key in the first file that has it; NULL: none has. */
 const char *pl__source_meta(const pl_weight_source *s, const char *key);
 

@@ -205,6 +205,32 @@ static void print_row(pl_str *out, const char *what, const row *r)
     pl_str_addf(out, "\n  %-14s %6d%s%s", what, r->n, r->n ? "   " : "", names_of(r));
 }
 
+static pl_loaded_row row_of(pl_run *r, const row *from)
+{
+    char *names = pl_arena_strdup(&r->arena, names_of(from));
+    return (pl_loaded_row){from->n, names ? names : ""};
+}
+
+/* Keeps the table for programs. */
+static pl_status record(loading *l)
+{
+    pl_run *r = l->s.r;
+    if (r->files.n_loaded == PL_MAX_LOADED) return PL_OK;
+    pl_loaded *to = &r->files.loaded[r->files.n_loaded];
+    *to = (pl_loaded){.key = l->s.key,
+                      .path = pl_arena_strdup(&r->arena, l->s.path),
+                      .naming = l->s.naming->name,
+                      .prefix = pl_arena_strdup(&r->arena, l->s.prefix),
+                      .loaded = l->loaded,
+                      .averages = l->averages,
+                      .missing = row_of(r, &l->absent),
+                      .differs = row_of(r, &l->differs),
+                      .left_over = row_of(r, &l->over)};
+    if (!to->path || !to->prefix) return PL_ERR_MEMORY;
+    r->files.n_loaded++;
+    return PL_OK;
+}
+
 /* Adds the table to what the run tells about its start. */
 static pl_status tell(loading *l)
 {
@@ -212,6 +238,7 @@ static pl_status tell(loading *l)
     pl_str t = PL_STR_INIT;
     const char *before = r->files.start_note;
     bool report = r->purpose.goal == PL_GOAL_TRAIN || l->absent.n || l->differs.n;
+    PL_TRY(record(l));
     if (!report) return PL_OK;
     pl_str_addf(&t, "%s%s%s %s: %s names", before ? before : "", before ? "\n" : "", l->s.key,
                 l->s.path, l->s.naming->name);
@@ -235,7 +262,10 @@ static pl_status read_average(loading *l, int slot)
     size_t skip = strlen(l->s.prefix);
     snprintf(name, sizeof name, "ema.%s", slot_name(l, slot));
     int to = pl_store_find(l->s.r->store, name);
-    snprintf(name, sizeof name, "%s%s", l->s.ema, l->s.from[slot]->name + skip);
+    if (l->s.flat_ema) /* of a tensor outside of the averaged module there is none */
+        name[0] = 0, (void)pl__flat_average(l->s.from[slot]->name, name, sizeof name);
+    else
+        snprintf(name, sizeof name, "%s%s", l->s.ema, l->s.from[slot]->name + skip);
     const pl_st_tensor *t = to < 0 ? NULL : pl_st_set_find(l->s.set, name, &file);
     if (!t || !fits(l, slot, t)) return PL_OK;
     l->averages++;
@@ -340,6 +370,11 @@ pl_status pl__weights_start(pl_run *r, const char *key, const char *path)
 const char *pl_run_start_note(const pl_run *r)
 {
     return r->files.start_note;
+}
+
+const pl_loaded *pl_run_loaded(const pl_run *r, int i)
+{
+    return i >= 0 && i < r->files.n_loaded ? &r->files.loaded[i] : NULL;
 }
 
 /* ---- the recipe's weight files -------------------------------------------------------------- */
