@@ -8,6 +8,7 @@
 #include <plimsoll_tensors.h>
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -158,14 +159,57 @@ static const pl_export_file authors_files[] = {
      .entries = entries},
     {.name = NULL},
 };
+/* Appends like snprintf. */
+static int add(char *to, size_t cap, int at, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n =
+        vsnprintf(at < (int)cap ? to + at : NULL, at < (int)cap ? cap - (size_t)at : 0, fmt, args);
+    va_end(args);
+    return at + n;
+}
+
+/* The sizes for UNet2DConditionModel. Its attention_head_dim is the number of heads. */
+static int unet_config(const pl_config *c, char *to, size_t cap)
+{
+    int levels, context, n, attended = (int)pl_config_int(c, "model.attn_levels");
+    const int64_t *mult = pl_config_ints(c, "model.mult", &levels),
+                  *text = pl_config_ints(c, "model.context", &context);
+    int64_t width = pl_config_int(c, "model.width"), head = pl_config_int(c, "model.head_dim");
+    n = add(to, cap, 0, "{\n  \"_class_name\": \"UNet2DConditionModel\",\n");
+    n = add(to, cap, n, "  \"in_channels\": 8,\n  \"out_channels\": 4,\n");
+    n = add(to, cap, n, "  \"sample_size\": %lld,\n", (long long)pl_config_int(c, "latent"));
+    n = add(to, cap, n, "  \"layers_per_block\": %lld,\n",
+            (long long)pl_config_int(c, "model.blocks"));
+    n = add(to, cap, n, "  \"cross_attention_dim\": %lld,\n", (long long)text[context - 1]);
+    n = add(to, cap, n, "  \"norm_num_groups\": %lld,\n",
+            (long long)pl_config_int(c, "model.groups"));
+    n = add(to, cap, n, "  \"use_linear_projection\": true,\n  \"block_out_channels\": [");
+    for (int i = 0; i < levels; i++)
+        n = add(to, cap, n, "%s%lld", i ? ", " : "", (long long)(mult[i] * width));
+    n = add(to, cap, n, "],\n  \"attention_head_dim\": [");
+    for (int i = 0; i < levels; i++)
+        n = add(to, cap, n, "%s%lld", i ? ", " : "", (long long)(mult[i] * width / head));
+    n = add(to, cap, n, "],\n  \"down_block_types\": [");
+    for (int i = 0; i < levels; i++)
+        n = add(to, cap, n, "%s\"%sDownBlock2D\"", i ? ", " : "", i < attended ? "CrossAttn" : "");
+    n = add(to, cap, n, "],\n  \"up_block_types\": [");
+    for (int i = levels - 1; i >= 0; i--)
+        n = add(to, cap, n, "\"%sUpBlock2D\"%s", i < attended ? "CrossAttn" : "", i ? ", " : "");
+    return add(to, cap, n, "]\n}\n");
+}
+
 static const pl_export_file diffusers_files[] = {
     {.name = "unet/diffusion_pytorch_model.safetensors",
      .slots = "unet.*,!*.spade.*",
      .naming = &unet_namings[0]},
+    {.name = "unet/config.json", .text = unet_config},
     {.name = NULL},
 };
 const pl_export sr_exports[] = {
     {"authors", "a Lightning checkpoint of StableSR's main.py", authors_files},
-    {"diffusers", "the U-Net without SPADE, for UNet2DConditionModel", diffusers_files},
+    {"diffusers", "a folder with the U-Net without SPADE, for UNet2DConditionModel",
+     diffusers_files},
     {NULL, NULL, NULL},
 };

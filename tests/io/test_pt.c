@@ -47,7 +47,7 @@ TEST(pt_nested_dictionaries_become_names_with_dots)
     pl_st_close(r);
 }
 
-/* Small arrays of numpy, as in a pickled scaler, are numbers; larger ones and texts are left out. */
+/* Small arrays of numpy, as in a pickled scaler, are numbers; larger ones and texts are not. */
 TEST(pt_reads_small_arrays_of_numpy)
 {
     pl_st_reader *r;

@@ -54,8 +54,8 @@ TEST(cloud_predicts_heights_of_arrays_without_targets)
     free(target);
 }
 
-/* The authors' scaler of heights, pickled in a checkpoint: its numbers are the scale of outputs, and
- * the model file keeps them. */
+/* The authors' scaler of heights, pickled in a checkpoint: its numbers are the scale of outputs,
+ * and the model file keeps them. */
 TEST(cloud_heights_have_the_scale_of_the_authors_scaler)
 {
     const double mean = 0.8437512345, std = sqrt(0.12890625);

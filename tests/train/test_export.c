@@ -217,3 +217,35 @@ TEST(export_is_read_by_torch)
 
     CHECK_INT(system(text), 0);
 }
+
+/* diffusers loads the folder: no tensor is missing, none is unknown, and values are ours. Sizes are
+ * those of three levels, of which two attend. */
+TEST(export_of_the_unet_is_loaded_by_diffusers)
+{
+    static const char code[] =
+        "import torch, diffusers, safetensors.torch as s\n"
+        "m, info = diffusers.UNet2DConditionModel.from_pretrained(\"hub\", subfolder=\"unet\", "
+        "output_loading_info=True)\n"
+        "assert not any(info.values()), info\n"
+        "a = s.load_file(\"hub/unet/diffusion_pytorch_model.safetensors\")\n"
+        "b = m.state_dict()\n"
+        "assert set(a) == set(b) and all(torch.equal(a[k], b[k]) for k in a)\n"
+        "x = torch.randn(1, 8, 8, 8)\n"
+        "y = m(x, torch.tensor([3]), torch.randn(1, 7, 16)).sample\n"
+        "assert y.shape == (1, 4, 8, 8) and bool(torch.isfinite(y).all())\n";
+    const char *d = pl_test_dir();
+    if (!pl_test_long()) SKIP("long");
+    WANT_BIN();
+    WANT_PYTHON(python, "diffusers");
+    CHECK_RUN(cli_run("cd %s && $P train stablesr/tiny 'model.mult=[1, 2, 3]' model.attn_levels=2 "
+                      "'struct.mult=[1, 1, 2]' model.blocks=1 train.steps=1 eval.every=0 --out run "
+                      "--quiet && $P export run --as diffusers --out hub && %s -c '%s'",
+                      d, python, code),
+              0, "");
+    /* Our own reader takes the same folder. */
+    CHECK_RUN(cli_run("cd %s && $P train stablesr/tiny 'model.mult=[1, 2, 3]' model.attn_levels=2 "
+                      "'struct.mult=[1, 1, 2]' model.blocks=1 train.steps=1 eval.every=0 --out two "
+                      "unet_from=hub/unet --quiet",
+                      d),
+              0, "");
+}

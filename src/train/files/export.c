@@ -444,15 +444,15 @@ static pl_status write_text(exporter *e, const export_file *f)
 /* One file: --out is its path. Several: --out is their folder. Folders are made. */
 static pl_status name_files(exporter *e)
 {
-    const char *out = e->o->out, *slash = strrchr(out, '/');
-    const char *folder = e->n_files > 1 ? out
-                         : slash        ? pl_arena_strndup(&e->mem, out, (size_t)(slash - out))
-                                        : NULL;
-    if (folder && folder[0]) PL_TRY(pl_sys_make_dirs(folder));
+    const char *out = e->o->out;
     for (int i = 0; i < e->n_files; i++) {
         export_file *f = &e->file[i];
         f->path = e->n_files > 1 ? pl_arena_printf(&e->mem, "%s/%s", out, f->as->name) : out;
         if (!f->path) return PL_ERR_MEMORY;
+        const char *slash = strrchr(f->path, '/');
+        char *folder = pl_arena_strndup(&e->mem, f->path, slash ? (size_t)(slash - f->path) : 0);
+        if (!folder) return PL_ERR_MEMORY;
+        if (folder[0]) PL_TRY(pl_sys_make_dirs(folder));
     }
     return PL_OK;
 }
