@@ -80,11 +80,18 @@ static pl_val row_weights(pl_graph *g, pl_val labels, pl_val rows, const pl_cros
 }
 
 /* The op reads logits as they are stored, in 16 bits too, and computes in f32; so it stands outside
- * the scope that asks for f32 operands. */
+ * the scope that asks for f32 operands. Logits of one dimension of rows are what the product before
+ * gives: with a large vocabulary, product and loss are computed in chunks of these rows
+ * (pass/chunk_rows.c). */
 pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels, pl_cross_entropy o)
 {
     if (!pl_val_ok(logits) || !pl_val_ok(labels)) return PL_NO_VAL;
     pl_scope_push(g, "loss");
+    int rank = pl_val_type(g, logits).rank;
+    if (rank > 2) {
+        logits = pl_reshape(g, logits, PL_DIMS(-1, pl_val_type(g, logits).dim[rank - 1]));
+        labels = pl_reshape(g, labels, PL_DIMS(-1));
+    }
     pl_val rows = pl_cross_entropy_rows(g, logits, labels, o, NULL);
     pl_scope_pop(g);
     begin(g);

@@ -13,6 +13,8 @@ typedef struct pl_pass_opts {
     bool open;    /* decompose ops where groups gain from it */
     bool tails;   /* merge ops with the maps after them (join_tails.c); requires fuse */
     bool tf32;    /* f32 products may use TF32 units */
+    /* least bytes of a product's result in one chunk of rows (chunk_rows.c); 0: 256 MiB */
+    int64_t chunk_bytes;
     /* low, tails: how the device groups; NULL: nothing is grouped */
     const struct pl_fuse_opts *fuse;
 } pl_pass_opts;

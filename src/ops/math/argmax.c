@@ -9,6 +9,7 @@
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/shape.h"
+#include "ops/core/via_f32.h"
 
 #include <math.h>
 #include <string.h>
@@ -139,8 +140,12 @@ static bool is_f32(const pl_call *c)
     return c->in_type[0].dtype == PL_F32;
 }
 
-static const pl_kernel kernels[] = {
-    {"blocks", is_f32, NULL, NULL, blocks}, {"ref", NULL, NULL, NULL, ref}, PL_KERNEL_END};
+static const pl_kernel fast[] = {{"blocks", is_f32, NULL, NULL, blocks}, PL_KERNEL_END};
+PL_VIA_F32(argmax, fast)
+static const pl_kernel kernels[] = {{"blocks", is_f32, NULL, NULL, blocks},
+                                    PL_VIA_F32_KERNEL(argmax),
+                                    {"ref", NULL, NULL, NULL, ref},
+                                    PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[7]"}, "axis=0", {{-2, 2, true}}},
     {{"f32[3,5,2]"}, "axis=1", {{-2, 2, true}}},
@@ -157,11 +162,27 @@ static void labels(const pl_call *c, pl_labels *l)
         l->in[0][i < axis ? i : i + 1] = l->out[0][i] = (int8_t)(i + 1);
 }
 
+/* Along the last axis of a reshape that keeps this axis, the positions are those of the reshaped
+ * value: readers of a product's rows then see the product itself. */
+static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)n_in;
+    const pl_node_rec *r = pl_node_get(g, pl_producer(g, in[0].id));
+    pl_type t = pl_val_type(g, in[0]);
+    if (r->op != &pl_op_reshape || ((const pl_argmax_attr *)attr)->axis != t.rank - 1)
+        return PL_NO_VAL;
+    pl_val from = {g->edges[r->in]};
+    pl_type x = pl_val_type(g, from);
+    if (x.rank < 1 || x.dim[x.rank - 1] != t.dim[t.rank - 1]) return PL_NO_VAL;
+    return pl_reshape(g, pl_argmax(g, from, -1), t.rank - 1, t.dim);
+}
+
 const pl_op pl_op_argmax = {
     .name = "argmax",
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
+    .width = PL_WIDTH_FOLLOW,
     .flags = PL_OP_NO_GRAD | PL_OP_COUPLES,
     .attr_bytes = sizeof(pl_argmax_attr),
     .attrs = attrs,
@@ -170,6 +191,7 @@ const pl_op pl_op_argmax = {
     .cpu = kernels,
     .cases = cases,
     .labels = labels,
+    .simplify = simplify,
 };
 
 pl_val pl_argmax(pl_graph *g, pl_val x, int axis)

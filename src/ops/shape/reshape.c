@@ -61,6 +61,16 @@ static void vjp(const pl_vjp *v)
     v->gin[0] = pl_reshape(v->g, v->gout[0], x.rank, x.dim);
 }
 
+/* A reshape of a reshape is one reshape, or none. */
+static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)n_in;
+    const pl_reshape_attr *a = attr;
+    const pl_node_rec *r = pl_node_get(g, pl_producer(g, in[0].id));
+    if (r->op != &pl_op_reshape) return PL_NO_VAL;
+    return pl_reshape(g, (pl_val){g->edges[r->in]}, a->shape.n, a->shape.v);
+}
+
 static const pl_kernel kernels[] = {{"ref", NULL, NULL, NULL, copy}, PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[3,4]"}, "shape=[2,6]", {{0}}}, {{"f32[3,4]"}, "shape=[-1]", {{0}}},
@@ -82,6 +92,7 @@ const pl_op pl_op_reshape = {
     .cpu = kernels,
     .cases = cases,
     .view = view,
+    .simplify = simplify,
 };
 
 static pl_status stop_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
