@@ -89,6 +89,34 @@ static pl_val acosh_of(pl_graph *g, pl_val x)
     return pl_log(g, pl_add(g, x, pl_sqrt(g, pl_shift(g, pl_square(g, x), -1))));
 }
 
+/* Arcus tangent: |x| above tan(3 pi/8) and tan(pi/8) is reduced to the interval below, where a
+ * polynomial has an error of 2e-8 (Cephes' atanf). Unused branches get a harmless operand, so that
+ * gradients are finite. */
+static pl_val atan_of(pl_graph *g, pl_val x)
+{
+    pl_val a = pl_abs(g, x), one = pl_full_like(g, x, 1), zero = pl_full_like(g, x, 0);
+    pl_val far = pl_gt(g, a, pl_full_like(g, x, 2.414213562373095));
+    pl_val mid = pl_gt(g, a, pl_full_like(g, x, 0.4142135623730950));
+    pl_val over = pl_neg(g, pl_reciprocal(g, pl_select(g, far, a, one)));
+    pl_val ratio = pl_div(g, pl_shift(g, pl_select(g, far, one, a), -1),
+                          pl_shift(g, pl_select(g, far, one, a), 1));
+    pl_val t = pl_select(g, far, over, pl_select(g, mid, ratio, a));
+    pl_val base = pl_select(g, far, pl_full_like(g, x, 1.5707963267948966),
+                            pl_select(g, mid, pl_full_like(g, x, 0.7853981633974483), zero));
+    static const double p[] = {8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1,
+                               -3.33329491539e-1};
+    pl_val z = pl_square(g, t), y = pl_full_like(g, x, p[0]);
+    for (int i = 1; i < 4; i++) y = pl_shift(g, pl_mul(g, y, z), p[i]);
+    y = pl_add(g, pl_mul(g, pl_mul(g, y, z), t), t);
+    return pl_mul(g, pl_sign(g, x), pl_add(g, base, y));
+}
+
+static pl_val asin_of(pl_graph *g, pl_val x)
+{
+    pl_val root = pl_sqrt(g, pl_shift(g, pl_neg(g, pl_square(g, x)), 1));
+    return atan_of(g, pl_div(g, x, root));
+}
+
 static pl_val elu_of(pl_graph *g, pl_val x, double alpha, double over)
 {
     pl_val zero = pl_full_like(g, x, 0), low = pl_min(g, x, zero);
@@ -146,6 +174,9 @@ UNARY(log, pl_log(g, x))
 UNARY(sin, pl_sin(g, x))
 UNARY(cos, pl_cos(g, x))
 UNARY(tan, pl_div(g, pl_sin(g, x), pl_cos(g, x)))
+UNARY(atan, atan_of(g, x))
+UNARY(asin, asin_of(g, x))
+UNARY(acos, pl_shift(g, pl_neg(g, asin_of(g, x)), 1.5707963267948966))
 UNARY(sinh, pl_scale(g, pl_sub(g, pl_exp(g, x), pl_exp(g, pl_neg(g, x))), 0.5))
 UNARY(cosh, pl_scale(g, pl_add(g, pl_exp(g, x), pl_exp(g, pl_neg(g, x))), 0.5))
 UNARY(tanh, pl_tanh(g, x))
@@ -353,12 +384,22 @@ pl_status pl_ox_emit_where(pl_ox_call *c)
     return pl_ox_set(c, 0, pl_select(c->g, x[0], x[1], x[2]), perm);
 }
 
-/* The slope broadcasts to x from the last dimension on; exporters give it the shape [C, 1, 1]. */
+/* The slope broadcasts to x from the last dimension on; exporters give it the shape [C, 1, 1]. Old
+ * ones write a vector of C, which is then one slope a channel. */
 pl_status pl_ox_emit_prelu(pl_ox_call *c)
 {
     pl_val x[2];
     int perm[PL_MAX_RANK];
-    PL_TRY(pl_ox_together(c, 0, 2, x, perm));
+    if (!pl_ox_has(c, 0) || !pl_ox_has(c, 1)) return pl_ox_fail(c, PL_ERR_FILE, "no slope");
+    pl_ox_val *in[] = {c->in[0], c->in[1]};
+    int last = in[0]->rank - 1;
+    if (in[1]->rank == 1 && last > 1 && in[1]->dim[0] == in[0]->dim[1] && in[1]->dim[0] > 1 &&
+        in[0]->dim[last] != in[1]->dim[0]) {
+        const int64_t dim[PL_MAX_RANK] = {in[1]->dim[0], 1, 1, 1, 1, 1, 1, 1};
+        in[1] = pl_ox_reshaped(c->b, in[1], last, dim);
+        if (!in[1]) return PL_ERR_MEMORY;
+    }
+    PL_TRY(pl_ox_align(c, 2, in, x, perm));
     pl_graph *g = c->g;
     pl_val low = pl_min(g, x[0], pl_full_like(g, x[0], 0));
     return pl_ox_set(c, 0, pl_add(g, pl_relu(g, x[0]), pl_mul(g, low, x[1])), perm);

@@ -267,6 +267,57 @@ static pl_val pool_by_slices(pl_ox_call *c, pl_val x, const window *w, const int
     return x;
 }
 
+/* The largest element of each window and its number in the tensor: row-major in the logical order
+ * (columns: the last two spatial dimensions swapped). Windows are walked position by position. */
+static pl_status max_with_index(pl_ox_call *c, const pl_ox_val *v, pl_val x, const window *w,
+                                const int64_t *extra)
+{
+    pl_graph *g = c->g;
+    int rank = v->rank, perm[PL_MAX_RANK];
+    pl_ox_last_perm(rank, perm);
+    pl_type t = pl_val_type(g, x);
+    t.dtype = PL_I64;
+    bool columns = pl_ox_attr_int(c, "storage_order", 0) != 0;
+    pl_val at = PL_NO_VAL, best = PL_NO_VAL, where = PL_NO_VAL;
+    int64_t stride = 1, count = 1;
+    for (int d = rank - 1; d >= 0; d--) {
+        int logical = columns && d >= 2 ? rank + 1 - d : d, axis = 0;
+        while (perm[axis] != logical) axis++;
+        pl_val part = pl_scale(g, pl_iota(g, t, axis), (double)stride);
+        at = pl_val_ok(at) ? pl_add(g, at, part) : part;
+        stride *= v->dim[logical];
+    }
+    for (int i = 0; i < w->n; i++) {
+        x = pl_pad(g, x, 1 + i, w->lo[i], w->hi[i] + extra[i], 0, -HUGE_VAL);
+        at = pl_pad(g, at, 1 + i, w->lo[i], w->hi[i] + extra[i], 0, 0);
+        count *= w->kernel[i];
+    }
+    if (count > 4096) return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "indices of so large windows");
+    for (int64_t k = 0; k < count; k++) {
+        pl_val y = x, i = at;
+        int64_t rest = k;
+        for (int d = w->n - 1; d >= 0; d--) {
+            int64_t size = pl_val_type(g, x).dim[1 + d],
+                    from = rest % w->kernel[d] * w->dilation[d];
+            int64_t out = (size - (w->kernel[d] - 1) * w->dilation[d] - 1) / w->stride[d] + 1;
+            int64_t to = from + (out - 1) * w->stride[d] + 1;
+            y = pl_slice(g, y, 1 + d, from, to, w->stride[d]);
+            i = pl_slice(g, i, 1 + d, from, to, w->stride[d]);
+            rest /= w->kernel[d];
+        }
+        if (!k) {
+            best = y;
+            where = i;
+            continue;
+        }
+        pl_val more = pl_gt(g, y, best);
+        best = pl_select(g, more, y, best);
+        where = pl_select(g, more, i, where);
+    }
+    PL_TRY(set_last(c, 0, best, rank));
+    return set_last(c, 1, where, rank);
+}
+
 pl_status pl_ox_emit_max_pool(pl_ox_call *c)
 {
     pl_ox_val *v = NULL;
@@ -275,11 +326,11 @@ pl_status pl_ox_emit_max_pool(pl_ox_call *c)
     int64_t extra[3];
     PL_TRY(pl_ox_input(c, 0, &v, &x));
     PL_TRY(read_window(c, v->rank - 2, NULL, &w));
-    if (c->n_out > 1 && c->node->output[1] && c->node->output[1][0])
-        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "the indices of MaxPool are not supported");
     pad_same(&w, v->dim + 2);
     pad_ceil(c, &w, v->dim + 2, extra);
     x = pl_ox_last(c->b, v);
+    if (c->n_out > 1 && c->node->output[1] && c->node->output[1][0])
+        return max_with_index(c, v, x, &w, extra);
     pl_pool_opts o = pool_opts(&w, extra);
     pl_val y;
     if (!pl_dtype_is_float(v->dtype)) { /* whole numbers below 2^24 */
@@ -290,6 +341,36 @@ pl_status pl_ox_emit_max_pool(pl_ox_call *c)
     else
         y = pl_max_pool(c->g, x, &o);
     return set_last(c, 0, y, v->rank);
+}
+
+pl_status pl_ox_emit_max_unpool(pl_ox_call *c)
+{
+    pl_ox_val *v = NULL, *index = NULL;
+    pl_val x = PL_NO_VAL, i = PL_NO_VAL;
+    window w;
+    const int64_t *want = NULL;
+    int n = 0;
+    PL_TRY(pl_ox_input_plain(c, 0, &v, &x));
+    PL_TRY(pl_ox_input_plain(c, 1, &index, &i));
+    PL_TRY(read_window(c, v->rank - 2, NULL, &w));
+    if (pl_ox_has(c, 2)) PL_TRY(pl_ox_in_ints(c, 2, "output shape", &want, &n));
+    int64_t dim[PL_MAX_RANK], own[PL_MAX_RANK], all = 1, count = pl_ox_elems(v);
+    for (int d = 0; d < v->rank; d++) {
+        int s = d - 2;
+        own[d] =
+            d < 2 ? v->dim[d] : (v->dim[d] - 1) * w.stride[s] - w.lo[s] - w.hi[s] + w.kernel[s];
+        dim[d] = want && n == v->rank ? want[d] : own[d];
+        all *= own[d];
+    }
+    pl_graph *g = c->g;
+    pl_val y = pl_scatter_add(g, pl_reshape(g, x, PL_DIMS(count, 1)),
+                              pl_reshape(g, i, PL_DIMS(count)), all);
+    y = pl_reshape(g, y, v->rank, own);
+    for (int d = 0; d < v->rank; d++) {
+        if (dim[d] < own[d]) return pl_ox_fail(c, PL_ERR_SHAPE, "the output shape is too small");
+        if (dim[d] > own[d]) y = pl_pad(g, y, d, 0, dim[d] - own[d], 0, 0);
+    }
+    return pl_ox_set(c, 0, y, NULL);
 }
 
 pl_status pl_ox_emit_average_pool(pl_ox_call *c)
