@@ -235,6 +235,12 @@ PL_API void pl_run_trace_nan(pl_run *r, bool on);
  * which later plans predict. The run must be started. Free it afterwards: its weights have
  * changed. */
 PL_API pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units) PL_MUST_USE;
+/* Trains for about so many seconds and compares the time of each kernel with the time that the plan
+ * predicted. *text lists the kernels for which they differ by more than `factor`, a line each, and
+ * the table gets the times of all kernels, so that the next plan predicts from them. *text is NULL,
+ * and the table unchanged, where there are none. Free *text with pl_text_free, and the run. */
+PL_API pl_status pl_run_check_times(pl_run *r, double seconds, double factor,
+                                    char **text) PL_MUST_USE;
 /* Times common kernels in common sizes on the CPU and adds them to its table; takes some seconds.
  * progress is called with the cases done, of total; it may be NULL. */
 typedef void (*pl_calibrate_fn)(void *ctx, int done, int total);

@@ -2,7 +2,9 @@
  *
  * The steps are training steps with the data of the configuration; nothing is evaluated or saved.
  * Warm-up steps are not measured, because caches are cold and GPU clocks low. The time of a step
- * includes waiting for data. The range is the fastest and the slowest measured step.
+ * includes waiting for data. The range is the fastest and the slowest measured step. After them
+ * some steps are timed kernel by kernel: a kernel that is far from its prediction is named, and the
+ * next plan uses the measured times.
  */
 #include "cli/ui.h"
 #include "plimsoll_json.h"
@@ -19,8 +21,12 @@ typedef struct benchmark {
     double plan_s, first_s; /* seconds from the start to the plan, to the end of step 1 */
     double step, least, most, data, device; /* milliseconds: medians; least and most: range */
     double samples;                         /* per second */
+    uint64_t peak;                          /* bytes that the process used at most */
     int steps, warmup;
+    char *off; /* kernels whose prediction is far off, a line each; NULL: none */
 } benchmark;
+
+#define FAR_OFF 2.0 /* measured / predicted, or the inverse */
 
 static int compare(const void *a, const void *b)
 {
@@ -83,8 +89,13 @@ static void print(pl_run *run, const char *name, const benchmark *b)
     printf("  data wait    %s, %.0f %% of the step\n", cli_ms(b->data), 100 * b->data / b->step);
     printf("  first step   %.3g s after the start, %.3g s of that planning\n", b->first_s,
            b->plan_s);
-    printf("  memory       planned %s, measured peak %s\n", cli_bytes(m.total),
-           cli_bytes(pl_run_peak_used_bytes(run)));
+    printf("  memory       planned %s, measured peak %s\n", cli_bytes(m.total), cli_bytes(b->peak));
+    if (!b->off) return;
+    printf("  predictions  off by more than %g x for the kernels below; the next plan uses the "
+           "measured times\n",
+           FAR_OFF);
+    for (const char *line = b->off; *line; line += strcspn(line, "\n") + 1)
+        printf("               %.*s\n", (int)strcspn(line, "\n"), line);
 }
 
 static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
@@ -107,7 +118,8 @@ static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
     pl_json_uint(j, "arena_bytes", m.arena);
     pl_json_uint(j, "state_bytes", m.state);
     pl_json_uint(j, "total_bytes", m.total);
-    pl_json_uint(j, "peak_used_bytes", pl_run_peak_used_bytes(run));
+    pl_json_uint(j, "peak_used_bytes", b->peak);
+    pl_json_string(j, "mispredicted", b->off ? b->off : "");
     pl_json_end(j);
     pl_status rc = pl_json_finish(j);
     pl_json_free(j);
@@ -141,7 +153,7 @@ const cli_help cli_help_bench = {
 
 int cmd_bench(int argc, char **argv)
 {
-    enum { STEPS = 20, WARM_UP = 3, MOST = 1000000 };
+    enum { STEPS = 20, WARM_UP = 3, MOST = 1000000, SECONDS = 1 };
     static char device_key[96], random_key[32];
     bench_options o = {.json = false};
     cli_progress shown = {.percent = -1};
@@ -170,10 +182,13 @@ int cmd_bench(int argc, char **argv)
     if (rc == PL_OK) rc = pl_run_start(run);
     cli_idle();
     if (rc == PL_OK) rc = measure(run, began, &b, &shown);
+    if (rc == PL_OK) b.peak = pl_run_peak_used_bytes(run);
+    if (rc == PL_OK) rc = pl_run_check_times(run, SECONDS, FAR_OFF, &b.off);
     if (rc == PL_OK && o.json)
         rc = print_json(run, a.positional[0], &b);
     else if (rc == PL_OK)
         print(run, a.positional[0], &b);
     pl_run_free(run);
+    pl_text_free(b.off);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }

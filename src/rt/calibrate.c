@@ -302,6 +302,69 @@ double pl_measure_excess(const double *ns, uint32_t n, double whole)
     return lo;
 }
 
+/* Returns the time of each unit of one program in a whole run; NULL without memory. */
+static double *unit_times(pl_measure *m, int which)
+{
+    const pl_bound_program *b = &m->session->bound[which];
+    program_takes *of = &m->of[which];
+    double *took = pl_arena_new(&m->mem, double, b->n_units + 1);
+    for (uint32_t j = 0; took && j < b->n_units; j++)
+        took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
+    double excess = took ? pl_measure_excess(took, b->n_units, of->whole_ns) : 0;
+    for (uint32_t j = 0; took && j < b->n_units; j++) took[j] = without(took[j], excess);
+    return took;
+}
+
+/* A unit whose prediction is off. */
+typedef struct off_unit {
+    uint32_t position;
+    double took, predicted;
+} off_unit;
+
+static bool is_off(const off_unit *u, double factor, double total)
+{
+    double more = fmax(u->took, u->predicted), less = fmin(u->took, u->predicted);
+    return more > factor * less && more - less > total / 100;
+}
+
+static pl_status list_off(pl_measure *m, int which, double factor, pl_str *out)
+{
+    const pl_bound_program *b = &m->session->bound[which];
+    const pl_program *p = b->p;
+    off_unit worst[PL_MEASURE_OFF];
+    uint32_t n = 0;
+    double total = 0, *took = unit_times(m, which);
+    if (!took) return PL_ERR_MEMORY;
+    for (uint32_t j = 0; j < b->n_units; j++) total += took[j];
+    for (uint32_t j = 0; j < p->plan->n_order; j++) {
+        uint32_t unit = pl_base_unit(p, p->plan->order[j]);
+        off_unit u = {j, took[j], p->cost_ns[unit]};
+        if (p->cost[unit].work == PL_WORK_LINK || !is_off(&u, factor, total)) continue;
+        uint32_t at = n;
+        while (at &&
+               fabs(worst[at - 1].took - worst[at - 1].predicted) < fabs(u.took - u.predicted))
+            at--;
+        if (at == PL_MEASURE_OFF) continue;
+        if (n < PL_MEASURE_OFF) n++;
+        for (uint32_t k = n - 1; k > at; k--) worst[k] = worst[k - 1];
+        worst[at] = u;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t unit = pl_base_unit(p, p->plan->order[worst[k].position]);
+        pl_str_addf(out, "%.3g ms, predicted %.3g ms: %s (%s)\n", worst[k].took / 1e6,
+                    worst[k].predicted / 1e6, p->position_label[worst[k].position],
+                    p->exec[unit].kernel->name);
+    }
+    return PL_OK;
+}
+
+pl_status pl_measure_off(pl_measure *m, double factor, pl_str *out)
+{
+    for (int i = 0; i < m->session->n_bound; i++)
+        if (m->of[i].n) PL_TRY(list_off(m, i, factor, out));
+    return PL_OK;
+}
+
 /* Sums the times of one program by base unit; then adds the mean of every unit to the table. */
 static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *units)
 {
@@ -311,15 +374,11 @@ static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *un
     if (of->n == 0) return PL_OK;
     uint32_t n = p->base_units->n;
     pl_time_sample *s = pl_arena_new(&m->mem, pl_time_sample, n + 1);
-    double *count = pl_arena_new(&m->mem, double, n + 1),
-           *took = pl_arena_new(&m->mem, double, b->n_units + 1);
+    double *count = pl_arena_new(&m->mem, double, n + 1), *took = unit_times(m, which);
     if (!s || !count || !took) return PL_ERR_MEMORY;
-    for (uint32_t j = 0; j < b->n_units; j++)
-        took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
-    double excess = pl_measure_excess(took, b->n_units, of->whole_ns);
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
-        double ns = without(took[j], excess), sum = s[unit].ns;
+        double ns = took[j], sum = s[unit].ns;
         if (p->cost[unit].work == PL_WORK_LINK) continue; /* depends on other ranks */
         if (count[unit] == 0) PL_TRY(describe(p, unit, &s[unit]));
         s[unit].ns = sum + ns;

@@ -11,6 +11,7 @@
 #ifndef PL_RT_CALIBRATE_H
 #define PL_RT_CALIBRATE_H
 
+#include "base/str.h"
 #include "rt/rt_int.h"
 
 /* Sets the nanoseconds of every base unit, and p's time_source and copy times. Requires prepared
@@ -36,6 +37,10 @@ void pl_measure_take(pl_measure *m);
 /* Adds the median of each unit's samples to the device's table on disk, and stops timing. *units
  * (may be NULL): how many units were added. */
 pl_status pl_measure_save(pl_measure *m, int *units) PL_MUST_USE;
+/* Adds a line to `out` for each unit, at most PL_MEASURE_OFF of a program, whose time and predicted
+ * time differ by more than `factor` and by 1 % of the program's time: those that matter most. */
+enum { PL_MEASURE_OFF = 5 };
+pl_status pl_measure_off(pl_measure *m, double factor, pl_str *out) PL_MUST_USE;
 void pl_measure_free(pl_measure *m); /* NULL is fine */
 /* Returns the constant to subtract from n units timed one by one, so that they sum to a whole run,
  * which takes `whole` ns. 0 where the whole is not known (0), or not less than the sum. */

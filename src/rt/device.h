@@ -140,6 +140,7 @@ struct pl_device {
     const struct pl_fuse_opts *fuse; /* what its groups can do; NULL: nothing is fused */
     const pl_access *access;
     bool own_memory; /* a budget counts the device's memory, not the host's */
+    bool gathers;    /* adjacent updates of weights run as one launch */
     /* own_memory: what first runs may add to used_bytes, in total and for each node of a graph */
     uint64_t margin_bytes, node_bytes;
     /* Allocates zeroed memory, at least 64-byte aligned. */
@@ -276,7 +277,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * everything else of the engine that the plug-in reads. */
-enum { PL_CUDA_ABI = 7 };
+enum { PL_CUDA_ABI = 8 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

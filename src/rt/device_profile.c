@@ -83,6 +83,7 @@ static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
   .prepare = profile_prepare,                                                                      \
   .discard = pl_exec_discard,                                                                      \
   .plans_only = true,                                                                              \
+  .gathers = true,                                                                                 \
   .link = "nvlink",                                                                                \
   .unit_ns = pl_gpu_unit_ns,                                                                       \
   .copy_ns = pl_gpu_copy_ns,                                                                       \

@@ -81,6 +81,21 @@ static void print_rows(pl_str *out, const char *title, row *rows, uint32_t n, ui
     if (n > most) pl_str_addf(out, "%9s ... %u more\n", "", n - most);
 }
 
+/* Rows of at least 1 % of the time that differ from their prediction by more than FAR_OFF. */
+static void print_mispredicted(pl_str *out, const row *rows, uint32_t n, double total)
+{
+    enum { FAR_OFF = 2 };
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const row *r = &rows[i];
+        bool slow = r->ms > FAR_OFF * r->predicted, fast = r->predicted > FAR_OFF * r->ms;
+        if (!(slow || fast) || (slow ? r->ms : r->predicted) < total / 100) continue;
+        if (!any) pl_str_addf(out, "predictions off by more than %d x:\n", FAR_OFF);
+        any = true;
+        pl_str_addf(out, "%9.3f %9.3f  %s by %s\n", r->ms, r->predicted, r->what, r->kernel);
+    }
+}
+
 /* Sums rows that have kind and kernel in common. */
 static uint32_t sum_kinds(const pl_bound_program *b, const row *steps, row *kinds)
 {
@@ -122,6 +137,7 @@ pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int 
                 (unsigned long long)b->profile.runs, p->info.predicted_step_ms);
     print_rows(&out, "step", steps, b->n_units, rows > 0 ? (uint32_t)rows : UINT32_MAX, total);
     print_rows(&out, "kind", kinds, n_kinds, UINT32_MAX, total);
+    if (b->profile.runs) print_mispredicted(&out, kinds, n_kinds, total);
     rc = pl_str_take(&out, text);
 out:
     pl_str_release(&out);

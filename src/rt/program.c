@@ -248,6 +248,7 @@ static pl_status make_plan(pl_program *p)
                                   .no_reuse = p->opts.no_reuse,
                                   .no_join = p->opts.no_small,
                                   .program_order = p->opts.no_reuse,
+                                  .gather = p->dev->gathers,
                                   .seed = p->opts.seed,
                                   .seconds = p->opts.plan_seconds};
     PL_TRY(pl_plan_make(p->base_graph, p->base_units, &p->plan_opts, &p->keep_all));

@@ -3,6 +3,7 @@
 #include "tests/lib/test.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX = 16, LIMIT = 50000 };
 
@@ -127,4 +128,103 @@ TEST(order_is_close_to_the_optimum)
 
     CHECK(n > 100);
     CHECK_MSG(sum / n < 1.01 && worst < 1.5, "mean %.4f, worst %.3f", sum / n, worst);
+}
+
+/* ---- updates next to each other --------------------------------------------------------- */
+enum { WEIGHTS = 3 };
+
+/* Units: 0 makes an activation of 6400 bytes; then for each weight i a gradient of 640 bytes,
+ * which reads the activation, and its update in place of the slot; after the first update a unit
+ * that reads the new weight. The first unit needs `early` bytes of scratch. */
+static pl_status updates_problem(pl_problem *q, pl_arena *mem, uint64_t early, bool averaged)
+{
+    uint32_t reads[16][2], readers[16][2], writes[16][2], n_reads = 0, n_units = 0, n = 0;
+    *q = (pl_problem){.n_units = 0};
+    q->buffer = pl_arena_new(mem, pl_buffer, 16);
+    q->work = pl_arena_new(mem, uint64_t, 16);
+    q->in_place = pl_arena_new(mem, pl_in_place, 16);
+    q->in_place_start = pl_arena_new(mem, uint32_t, 17);
+    q->old_of_slot = pl_arena_new(mem, uint32_t, WEIGHTS);
+    if (!q->buffer || !q->work || !q->in_place || !q->in_place_start || !q->old_of_slot)
+        return PL_ERR_MEMORY;
+    q->n_slots = WEIGHTS;
+    for (uint32_t i = 0; i < WEIGHTS; i++) q->old_of_slot[i] = PL_NONE;
+#define MAKES(size, slot)                                                                          \
+ (q->buffer[n] =                                                                                   \
+      (pl_buffer){.bytes = (size), .producer = n_units, .old_slot = -1, .direct = (slot)},         \
+  writes[n][0] = n_units++, writes[n][1] = n, n++)
+#define READS(b)                                                                                   \
+ (reads[n_reads][0] = readers[n_reads][1] = n_units - 1,                                           \
+  reads[n_reads][1] = readers[n_reads][0] = (b), n_reads++)
+    q->work[0] = early;
+    MAKES(6400, -1);
+    for (uint32_t i = 0; i < WEIGHTS; i++) {
+        MAKES(640, -1);
+        READS(0);
+        uint32_t gradient = n - 1;
+        MAKES(640, (int32_t)i);
+        READS(gradient);
+        if (i > 0 || !averaged) continue;
+        uint32_t weight = n - 1;
+        MAKES(64, -1);
+        READS(weight);
+        q->buffer[n - 1].pinned = true;
+    }
+#undef MAKES
+#undef READS
+    q->n_units = n_units;
+    q->n_buffers = n;
+    PL_TRY(pl_plan_rows_make(mem, n_units, (const uint32_t(*)[2])reads, n_reads, &q->reads));
+    PL_TRY(pl_plan_rows_make(mem, n, (const uint32_t(*)[2])readers, n_reads, &q->readers));
+    PL_TRY(pl_plan_rows_make(mem, n_units, (const uint32_t(*)[2])writes, n, &q->writes));
+    return pl_problem_edges(q, mem);
+}
+
+/* Writes the gathered order as letters, a unit of the program order each; *peak before and after. */
+static pl_status gathered(uint64_t early, bool averaged, char *text, uint64_t peak[2])
+{
+    pl_arena mem = PL_ARENA_INIT;
+    pl_problem q;
+    pl_life life;
+    uint32_t order[16];
+    pl_status rc = updates_problem(&q, &mem, early, averaged);
+    if (rc == PL_OK) rc = pl_life_new(&q, &mem, &life);
+    for (uint32_t i = 0; i < 16; i++) order[i] = i;
+    if (rc == PL_OK) {
+        pl_life_replay(&q, order, UINT64_MAX, &life);
+        peak[0] = life.peak;
+        rc = pl_order_gather(&q, order);
+    }
+    if (rc == PL_OK) {
+        pl_life_replay(&q, order, UINT64_MAX, &life);
+        peak[1] = life.peak;
+        for (uint32_t i = 0; i < q.n_units; i++) text[i] = (char)('a' + order[i]);
+        text[q.n_units] = 0;
+    }
+    pl_arena_release(&mem);
+    return rc;
+}
+
+TEST(order_gathers_updates_as_far_as_memory_allows)
+{
+    char text[17];
+    uint64_t peak[2];
+    /* room for all gradients at once */
+    CHECK_OK(gathered(2000, false, text, peak));
+    CHECK_MSG(strcmp(text, "abdfceg") == 0 && peak[0] == peak[1], "%s, peak %llu", text,
+              (unsigned long long)peak[1]);
+    /* room for two of them */
+    CHECK_OK(gathered(1280, false, text, peak));
+    CHECK_MSG(strcmp(text, "abdcefg") == 0 && peak[0] == peak[1], "%s", text);
+    /* room for one: nothing moves */
+    CHECK_OK(gathered(0, false, text, peak));
+    CHECK_MSG(strcmp(text, "abcdefg") == 0 && peak[0] == peak[1], "%s", text);
+}
+
+TEST(order_runs_updates_before_what_reads_their_result)
+{
+    char text[17];
+    uint64_t peak[2];
+    CHECK_OK(gathered(4000, true, text, peak)); /* d reads what update c writes */
+    CHECK_MSG(strcmp(text, "abcdegfh") == 0 && peak[0] == peak[1], "%s", text);
 }

@@ -292,6 +292,50 @@ static void check_sources(void)
     pl_run_free(run);
 }
 
+/* A plan that is a hundred times off is noticed, and the next plan is not. */
+static void check_noticed(void)
+{
+    pl_run *run = NULL;
+    char *text = NULL;
+    CHECK_OK(open_small("1", &run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_check_times(run, 0.02, 1e9, &text));
+    CHECK(!text);
+    pl_run_free(run);
+    CHECK_OK(open_small("1", &run)); /* nothing was far off: nothing is stored */
+    CHECK_NEAR(shares(run)[PL_TIME_ESTIMATED], 1, 1e-9);
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_check_times(run, 0.02, 1, &text));
+    CHECK(text && strstr(text, " ms, predicted "));
+    pl_text_free(text);
+    pl_run_free(run);
+
+    CHECK(change_table(100, 0));
+    CHECK_OK(open_small("1", &run));
+    double before = pl_run_predicted_ms(run);
+    CHECK(shares(run)[PL_TIME_MEASURED] > 0.95);
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_check_times(run, 0.02, 10, &text));
+    CHECK(text && strstr(text, " ms, predicted ") && strstr(text, "("));
+    pl_text_free(text);
+    pl_run_free(run);
+    CHECK_OK(open_small("1", &run));
+    CHECK_MSG(pl_run_predicted_ms(run) < before / 5, "%g ms, before %g", pl_run_predicted_ms(run),
+              before);
+    pl_run_free(run);
+}
+
+TEST(times_far_from_their_prediction_are_noticed_and_replaced)
+{
+    char path[256], *before = getenv("PLIMSOLL_CACHE") ? strdup(getenv("PLIMSOLL_CACHE")) : NULL;
+    snprintf(path, sizeof path, "%s/cache", pl_test_dir());
+    setenv("PLIMSOLL_CACHE", path, 1);
+    int threads = pl_threads_count();
+    check_noticed();
+    pl_threads_set(threads);
+    restore_cache(before);
+}
+
 TEST(times_are_measured_then_calibrated_then_estimated)
 {
     char path[256], *before = getenv("PLIMSOLL_CACHE") ? strdup(getenv("PLIMSOLL_CACHE")) : NULL;

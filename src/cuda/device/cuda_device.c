@@ -138,6 +138,7 @@ static const pl_device device = {
     .fuse = &cuda_fuse,
     .access = &pl_access_staged,
     .own_memory = true,
+    .gathers = true,
     .margin_bytes = (uint64_t)12 << 20,
     /* a captured kernel takes about 10 KiB of the driver, and covers about six nodes */
     .node_bytes = 2560,

@@ -3,6 +3,7 @@
  *     pl_problem_build   units and buffers, views removed        problem.c
  *     pl_problem_slots   values produced in their slot's memory  slots.c
  *     pl_order_search    the order with the lowest peak          order.c, judged by lifetime.c
+ *     pl_order_gather    updates of slots next to each other     gather.c
  *     pl_join_choose     inputs written into a concat's result   join.c
  *     add_buffers, add_copies, assign_offsets                    here; pack/pack.h finds offsets
  *
@@ -383,10 +384,10 @@ static pl_status take_order(const pl_problem *q, uint32_t *order, const char **n
 
 static pl_status find_order(const pl_problem *q, pl_plan *p)
 {
-    if (!q->opts->fixed_order)
-        return pl_order_search(q, p->order, &p->order_name, &p->program_order_bound,
-                               &p->own_bytes_bound);
-    return take_order(q, p->order, &p->order_name);
+    if (q->opts->fixed_order) return take_order(q, p->order, &p->order_name);
+    PL_TRY(
+        pl_order_search(q, p->order, &p->order_name, &p->program_order_bound, &p->own_bytes_bound));
+    return q->opts->gather && !q->opts->program_order ? pl_order_gather(q, p->order) : PL_OK;
 }
 
 static pl_status make(maker *m)

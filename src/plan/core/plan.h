@@ -90,6 +90,7 @@ typedef struct pl_plan_opts {
     bool no_reuse;
     bool no_join;       /* concats copy all their inputs */
     bool program_order; /* no search for a better order */
+    bool gather;        /* the device runs adjacent updates as one launch */
     /* A given order: ids of all units that are not views. NULL: the planner searches one. */
     const uint32_t *fixed_order;
     uint64_t seed;

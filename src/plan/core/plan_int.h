@@ -131,5 +131,8 @@ pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem,
  * reuse. */
 pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **name,
                           uint64_t *program_peak, uint64_t *own_peak) PL_MUST_USE;
+/* gather.c: changes the order so that updates of slots are adjacent, as far as the peak does not
+ * rise. */
+pl_status pl_order_gather(const pl_problem *p, uint32_t *order) PL_MUST_USE;
 
 #endif

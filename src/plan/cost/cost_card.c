@@ -95,10 +95,10 @@ static const struct {
            .attend_back = 0.172,
            .attend_f32 = 0.72,
            .attend_f32_back = 0.56,
-           .dnn = 1.13,    /* of cuDNN's attention with heads of endless size, */
-           .dnn_half = 94, /* and the size at which half of it is reached */
-           .dnn_back = 2.1,
-           .dnn_back_half = 465};
+           .dnn = 1.3,      /* of cuDNN's attention with heads of endless size, */
+           .dnn_half = 110, /* and the size at which half of it is reached */
+           .dnn_back = 1.05,
+           .dnn_back_half = 200};
 
 bool pl_card_splits(const pl_card *card)
 {
@@ -251,6 +251,30 @@ bool pl_card_dnn_attends(const pl_card *card, const pl_cost *c, pl_dtype dtype)
     return c->m * c->n >= PL_ATTEND_DNN_PAIRS;
 }
 
+/* Returns the number of heads of all batches if every query saw every key. */
+static double heads_seen(const pl_cost *c, bool back)
+{
+    return fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
+}
+
+/* Returns the share of its rate that cuDNN's attention reaches in tiles of 128 queries and 128 keys.
+ * A block walks over keys; beginning and ending a walk takes as long as some tiles, more where
+ * queries see earlier keys only and walks have different lengths. Fitted to
+ * bench/results/attention.csv. */
+static double dnn_attend_share(const pl_card *card, const pl_cost *c, bool back)
+{
+    enum { TILE = 128, WAVES = 4 };
+    /* Tensors of queries and of keys, two of each, or four with gradients, in 16 bits; lse in 32. */
+    double each = 2 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
+    double seen = heads_seen(c, back), heads = c->bytes > 0 ? fmax(1, c->bytes / each) : seen;
+    bool causal = seen < 0.75 * heads;
+    double rows = ceil(c->m / TILE), walk = ceil(c->n / TILE), blocks = heads * rows;
+    double ends = back ? 1 + 0.25 * causal : 1.5 + 0.75 * causal;
+    double share = c->m / (rows * TILE) * c->n / TILE * (causal ? 0.5 : 1) /
+                   ((causal ? (walk + 1) / 2 : walk) + ends);
+    return blocks < WAVES * card->sms ? share * filled(blocks, card->sms) : share;
+}
+
 /* In the backward pass, the kernel for the gradients of keys and values walks over queries (three
  * of five products); the kernel for the gradient of the queries walks over keys. */
 static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
@@ -260,9 +284,10 @@ static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype,
     if (pl_card_dnn_attends(card, c, dtype)) {
         /* Exponentials beside products: heads of few numbers have more of them. */
         double least = back ? REACH.dnn_back_half : REACH.dnn_half;
-        return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least);
+        return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least) *
+               dnn_attend_share(card, c, back);
     }
-    double heads = fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
+    double heads = heads_seen(c, back);
     if (is_short(dtype) && back)
         return rate * REACH.attend_back /
                (0.6 / attend_share(card, heads, c->n, c->m, ROWS, 1) +
