@@ -180,7 +180,7 @@ static pl_status updates_problem(pl_problem *q, pl_arena *mem, uint64_t early, b
     return pl_problem_edges(q, mem);
 }
 
-/* Writes the gathered order as letters, a unit of the program order each; *peak before and after. */
+/* Writes the gathered order as letters, a unit of the program order each; peak before and after. */
 static pl_status gathered(uint64_t early, bool averaged, char *text, uint64_t peak[2])
 {
     pl_arena mem = PL_ARENA_INIT;

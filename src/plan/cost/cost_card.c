@@ -257,14 +257,14 @@ static double heads_seen(const pl_cost *c, bool back)
     return fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
 }
 
-/* Returns the share of its rate that cuDNN's attention reaches in tiles of 128 queries and 128 keys.
- * A block walks over keys; beginning and ending a walk takes as long as some tiles, more where
+/* Returns the share of its rate that cuDNN's attention reaches in tiles of 128 queries and 128
+ * keys. A block walks over keys; beginning and ending a walk takes as long as some tiles, more where
  * queries see earlier keys only and walks have different lengths. Fitted to
  * bench/results/attention.csv. */
 static double dnn_attend_share(const pl_card *card, const pl_cost *c, bool back)
 {
     enum { TILE = 128, WAVES = 4 };
-    /* Tensors of queries and of keys, two of each, or four with gradients, in 16 bits; lse in 32. */
+    /* Tensors of queries and keys, two of each, or four with gradients, in 16 bits; lse in 32. */
     double each = 2 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
     double seen = heads_seen(c, back), heads = c->bytes > 0 ? fmax(1, c->bytes / each) : seen;
     bool causal = seen < 0.75 * heads;
