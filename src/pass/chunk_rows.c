@@ -10,12 +10,12 @@
  * The region of a product is the product and all nodes that read a value as large as its result:
  * they must treat rows independently or sum over them, which their descriptors tell (pl_labels,
  * maps, reductions). Values that leave the region are small: rows are joined again by a concat,
- * sums over rows are added up. Then no value of the size of the result exists; the planner orders the
- * chunks one after the other, because that needs the least memory.
+ * sums over rows are added up. Then no value of the size of the result exists; the planner orders
+ * the chunks one after the other, because that needs the least memory.
  *
  * The number of chunks follows from sizes alone, so results do not depend on budgets: chunks have
- * at least chunk_bytes of the result, and adding up the sums costs at most one pass over the result.
- * A region that needs a value computed from its own results is left alone.
+ * at least chunk_bytes of the result, and adding up the sums costs at most one pass over the
+ * result. A region that needs a value computed from its own results is left alone.
  *
  * Cost: O(nodes + edges) for each product with a result of at least two chunks.
  */

@@ -258,8 +258,8 @@ static double heads_seen(const pl_cost *c, bool back)
 }
 
 /* Returns the share of its rate that cuDNN's attention reaches in tiles of 128 queries and 128
- * keys. A block walks over keys; beginning and ending a walk takes as long as some tiles, more where
- * queries see earlier keys only and walks have different lengths. Fitted to
+ * keys. A block walks over keys; beginning and ending a walk takes as long as some tiles, more
+ * where queries see earlier keys only and walks have different lengths. Fitted to
  * bench/results/attention.csv. */
 static double dnn_attend_share(const pl_card *card, const pl_cost *c, bool back)
 {
