@@ -18,6 +18,9 @@
 typedef tiling<4, 2, 4, 1> large;
 typedef tiling<4, 2, 2, 2> narrow;
 typedef tiling<2, 2, 2, 3> little;
+/* TF32 has fewer fragments in registers: two blocks share a multiprocessor and hide each other's
+ * waits. */
+typedef tiling<4, 2, 4, 2, 3> large_tf32;
 
 /* pl_split_choose assumes tiles with these numbers. */
 static constexpr int TILES[][3] = {
@@ -73,20 +76,19 @@ template <class S, class RA, class RB>
 static __device__ __forceinline__ void sixteen_tf32(float (*sum)[NT][4], const float *ta,
                                                     const float *tb, int row, int col, int chunk)
 {
-    constexpr int MT = S::MT;
-    float v[2 * MT][4], w[NT][4];
+    float v[4][4], w[NT][4];
     unsigned b[NT][4];
-    RA::read(v, ta, row, chunk);
     RB::read(w, tb, col, chunk);
 #pragma unroll
     for (int j = 0; j < NT; j++)
 #pragma unroll
         for (int t = 0; t < 4; t++) b[j][t] = pl_to_tf32(w[j][t]);
 #pragma unroll
-    for (int i = 0; i < MT; i++) {
+    for (int i = 0; i < S::MT; i++) {
         unsigned a[8];
+        if (i % 2 == 0) RA::read4(v, ta, row + 2 * i, chunk);
 #pragma unroll
-        for (int t = 0; t < 8; t++) a[t] = pl_to_tf32(v[2 * i + t % 2][t / 2]);
+        for (int t = 0; t < 8; t++) a[t] = pl_to_tf32(v[i % 2 * 2 + t % 2][t / 2]);
 #pragma unroll
         for (int j = 0; j < NT; j++) pl_multiply_tf32(sum[i][j], a, b[j], sum[i][j]);
 #pragma unroll
@@ -187,7 +189,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     typedef LB<S, S::BN, NT> load_b;
     typedef reader<S, S::BM, 2 * S::MT, LA> read_a;
     typedef reader<S, S::BN, NT, LB> read_b;
-    int4 *table = (int4 *)(tiles + STAGES * S::STAGE);
+    int4 *table = (int4 *)(tiles + S::STAGES * S::STAGE);
     int tm, tn;
     tile_of(p, &tm, &tn);
     int m0 = tm * S::BM, n0 = tn * S::BN, begin = (int)blockIdx.y * p.part,
@@ -198,7 +200,7 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     load_b::begin(p.b, p.f, n0, begin, end, table);
     if (load_a::TABLE + load_b::TABLE) __syncthreads();
 #pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
+    for (int s = 0; s < S::STAGES - 1; s++) {
         if (s < steps) {
             load_a::load(p.a, p.f, a, tiles + s * S::STAGE, m0, begin + s * BK, end, s, table);
             load_b::load(p.b, p.f, b, tiles + s * S::STAGE + S::BM * BK, n0, begin + s * BK, end, s,
@@ -210,17 +212,17 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     int row = warp / S::WN * 16 * S::MT + 2 * S::MT * q, col = warp % S::WN * 8 * NT + NT * q;
     float sum[S::MT][NT][4] = {};
     for (int step = 0; step < steps; step++) {
-        pl_copies_wait<STAGES - 2>();
+        pl_copies_wait<S::STAGES - 2>();
         __syncthreads();
-        int ahead = step + STAGES - 1;
-        float *next = tiles + ahead % STAGES * S::STAGE;
+        int ahead = step + S::STAGES - 1;
+        float *next = tiles + ahead % S::STAGES * S::STAGE;
         if (ahead < steps) {
             load_a::load(p.a, p.f, a, next, m0, begin + ahead * BK, end, ahead, table);
             load_b::load(p.b, p.f, b, next + S::BM * BK, n0, begin + ahead * BK, end, ahead, table);
             load_b::ahead(p.f, begin + (ahead + 1) * BK, end, ahead + 1, table);
         }
         pl_copies_end();
-        const float *now = tiles + step % STAGES * S::STAGE;
+        const float *now = tiles + step % S::STAGES * S::STAGE;
 #pragma unroll
         for (int g = 0; g < BK / 16; g++)
             if (TF32)
@@ -362,7 +364,7 @@ template <class S, bool TF32, template <class, int, int> class LA,
 static pl_status launch(const pl_split_product *s, problem p)
 {
     int table = LA<S, S::BM, 2 * S::MT>::TABLE + LB<S, S::BN, NT>::TABLE;
-    size_t shared = (size_t)STAGES * S::STAGE * 4 + (size_t)table * sizeof(int4);
+    size_t shared = (size_t)S::STAGES * S::STAGE * 4 + (size_t)table * sizeof(int4);
     p.m_tiles = (int32_t)pl_ceil_div(s->m, S::BM);
     p.n_tiles = (int32_t)pl_ceil_div(s->n, S::BN);
     dim3 grid((unsigned)(p.m_tiles * p.n_tiles), (unsigned)s->choice.parts, (unsigned)s->batch);
@@ -385,13 +387,26 @@ static pl_status launch_pixels(const pl_split_product *s, const problem &p)
 
 template <class S> static pl_status launch_as(const pl_split_product *s, const problem &p)
 {
-    if (s->tf32) return launch_pixels<S, true>(s, p);
     if (of_pixels(s)) return launch_pixels<S, false>(s, p);
     if (s->a == PL_SPLIT_ROWS)
         return s->b == PL_SPLIT_ROWS ? launch<S, false, by_rows, by_rows>(s, p)
                                      : launch<S, false, by_rows, by_terms>(s, p);
     return s->b == PL_SPLIT_ROWS ? launch<S, false, by_terms, by_rows>(s, p)
                                  : launch<S, false, by_terms, by_terms>(s, p);
+}
+
+static pl_status launch_split(const pl_split_product *s, const problem &p)
+{
+    return s->choice.tile == PL_SPLIT_LITTLE   ? launch_as<little>(s, p)
+           : s->choice.tile == PL_SPLIT_NARROW ? launch_as<narrow>(s, p)
+                                               : launch_as<large>(s, p);
+}
+
+static pl_status launch_tf32(const pl_split_product *s, const problem &p)
+{
+    return s->choice.tile == PL_SPLIT_LITTLE   ? launch_pixels<little, true>(s, p)
+           : s->choice.tile == PL_SPLIT_NARROW ? launch_pixels<narrow, true>(s, p)
+                                               : launch_pixels<large_tf32, true>(s, p);
 }
 
 extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, const void *b,
@@ -411,9 +426,7 @@ extern "C" pl_status pl_split_run(const pl_split_product *s, const void *a, cons
     p.k = (int32_t)s->k;
     p.parts = (int32_t)s->choice.parts;
     p.part = (int32_t)pl_split_terms(s->k, s->choice.parts);
-    PL_TRY(s->choice.tile == PL_SPLIT_LITTLE   ? launch_as<little>(s, p)
-           : s->choice.tile == PL_SPLIT_NARROW ? launch_as<narrow>(s, p)
-                                               : launch_as<large>(s, p));
+    PL_TRY(s->tf32 ? launch_tf32(s, p) : launch_split(s, p));
     if (whole) return PL_OK;
     target to = target_of(s, t, y);
     dim3 grid(pl_blocks(p.y_step, 512), (unsigned)s->batch);

@@ -15,10 +15,10 @@
 #include "cuda/device/launch.h"
 #include "cuda/matmul/mma.h"
 
-static constexpr int BK = 32, NT = 4, STAGES = 4;
+static constexpr int BK = 32, NT = 4;
 
-template <int MT_, int WM_, int WN_, int BLOCKS_> struct tiling {
-    static constexpr int MT = MT_, WM = WM_, WN = WN_, BLOCKS = BLOCKS_;
+template <int MT_, int WM_, int WN_, int BLOCKS_, int STAGES_ = 4> struct tiling {
+    static constexpr int MT = MT_, WM = WM_, WN = WN_, BLOCKS = BLOCKS_, STAGES = STAGES_;
     static constexpr int BM = WM * 16 * MT, BN = WN * 8 * NT, THREADS = 32 * WM * WN;
     static constexpr int STAGE = (BM + BN) * BK; /* floats */
 };
@@ -154,7 +154,7 @@ template <class S, int W, int E> struct pixel_rows {
 
 /* The table has the terms of STAGES steps. */
 template <class S, int W, int E> struct pixel_terms {
-    static constexpr int ROW = W / 4, SLOTS = W * 8 / S::THREADS, TABLE = STAGES * BK;
+    static constexpr int ROW = W / 4, SLOTS = W * 8 / S::THREADS, TABLE = S::STAGES * BK;
     static __device__ void begin(const side &, const pixel_finder &f, int, int k, int end,
                                  int4 *table)
     {
@@ -164,7 +164,7 @@ template <class S, int W, int E> struct pixel_terms {
                                                  int4 *table)
     {
         if (threadIdx.x < BK)
-            table[step % STAGES * BK + threadIdx.x] = origin(f, k + (int)threadIdx.x, end);
+            table[step % S::STAGES * BK + threadIdx.x] = origin(f, k + (int)threadIdx.x, end);
     }
     static __device__ __forceinline__ void load(const side &s, const pixel_finder &f,
                                                 const float *p, float *tile, int first, int, int,
@@ -177,13 +177,14 @@ template <class S, int W, int E> struct pixel_terms {
         for (int i = 0; i < SLOTS; i++) {
             int term = threadIdx.x / ROW + i * (S::THREADS / ROW);
             copy_pixel(f, s, p, tile + place_in_term<W, E / 4>(term, chunk),
-                       table[step % STAGES * BK + term], tap, channel, row < s.rows);
+                       table[step % S::STAGES * BK + term], tap, channel, row < s.rows);
         }
     }
 };
 
 /* ---- fragments ------------------------------------------------------------------------------ */
-/* v[e][t]: term 4r + t of 16 of the e-th of a lane's E rows; `row` is the first of them. */
+/* v[e][t]: term 4r + t of 16 of the e-th of a lane's E rows; `row` is the first of them. read4: of
+ * four rows. */
 template <class S, int W, int E, template <class, int, int> class L> struct reader;
 
 template <int E, int BIT>
@@ -196,14 +197,15 @@ static __device__ __forceinline__ void read_rows(float (*v)[4], const float *til
         v[e][0] = x.x, v[e][1] = x.y, v[e][2] = x.z, v[e][3] = x.w;
     }
 }
-template <int W, int E>
+/* N: rows to read. */
+template <int W, int E, int N>
 static __device__ __forceinline__ void read_terms(float (*v)[4], const float *tile, int row,
                                                   int chunk)
 {
 #pragma unroll
     for (int t = 0; t < 4; t++)
 #pragma unroll
-        for (int c = 0; c < E / 4; c++) {
+        for (int c = 0; c < N / 4; c++) {
             float4 x =
                 *(const float4 *)(tile + place_in_term<W, E / 4>(chunk * 4 + t, row / 4 + c));
             v[c * 4 + 0][t] = x.x, v[c * 4 + 1][t] = x.y, v[c * 4 + 2][t] = x.z,
@@ -216,6 +218,11 @@ template <class S, int W, int E> struct reader<S, W, E, by_rows> {
     {
         read_rows<E, by_rows<S, W, E>::BIT>(v, tile, row, chunk);
     }
+    static __device__ __forceinline__ void read4(float (*v)[4], const float *tile, int row,
+                                                 int chunk)
+    {
+        read_rows<4, by_rows<S, W, E>::BIT>(v, tile, row, chunk);
+    }
 };
 template <class S, int W, int E> struct reader<S, W, E, pixel_rows> : reader<S, W, E, by_rows> {
 };
@@ -223,7 +230,12 @@ template <class S, int W, int E> struct reader<S, W, E, by_terms> {
     static __device__ __forceinline__ void read(float (*v)[4], const float *tile, int row,
                                                 int chunk)
     {
-        read_terms<W, E>(v, tile, row, chunk);
+        read_terms<W, E, E>(v, tile, row, chunk);
+    }
+    static __device__ __forceinline__ void read4(float (*v)[4], const float *tile, int row,
+                                                 int chunk)
+    {
+        read_terms<W, E, 4>(v, tile, row, chunk);
     }
 };
 template <class S, int W, int E> struct reader<S, W, E, pixel_terms> : reader<S, W, E, by_terms> {
