@@ -131,6 +131,9 @@ typedef struct pl_run_bucket {
 PL_API int pl_run_bucket_count(const pl_run *r);
 PL_API pl_run_bucket pl_run_bucket_at(const pl_run *r, int i);
 
+/* Returns the cache folder that is not used because others can write into it; NULL: none. */
+PL_API const char *pl_cache_warning(void);
+
 /* Reads the limits of this process on the CPU. Without the key `memory` the budget is then the
  * memory that is free; with the key, pl_run_start fails (PL_ERR_FIT) when the plan needs more than
  * machine, container and process limits allow at all. sharers: processes of this run on the

@@ -213,6 +213,10 @@ pl_status trainer_train(trainer *t)
     pl_status rc = pl_run_build(t->run);
     cli_idle();
     if (rc != PL_OK) return rc;
+    if (pl_cache_warning() && !t->quiet && !t->begun)
+        cli_error("warning: %s is not used for kernels and measured times, because other users can "
+                  "write into it; chmod go-w makes it usable",
+                  pl_cache_warning());
     pl_run_trace_nan(t->run, t->trace_nan);
     bool resuming = t->folder.dir[0] && !t->begun && !t->continued;
     if (verbose && !trainer_phase(t)) {

@@ -6,11 +6,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char refused[4096]; /* the folder that is not used; "": none */
+
+/* Whether only this user (and root) can write into the folder. A folder that does not exist will be
+ * made so. */
+static bool is_private(const char *folder)
+{
+    struct stat s;
+    if (stat(folder, &s) != 0) return true;
+    return S_ISDIR(s.st_mode) && (s.st_uid == geteuid() || s.st_uid == 0) && !(s.st_mode & 022);
+}
+
+static bool folder_of(const char *path, char *out, size_t cap)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n == 0 || n >= cap) return false;
+    memcpy(out, path, n);
+    out[n] = 0;
+    return true;
+}
 
 bool pl_cache_path(const char *file, char *out, size_t cap)
 {
     const char *own = getenv("PLIMSOLL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
                *home = getenv("HOME");
+    char folder[4096];
     int n = -1;
     if (own)
         n = own[0] ? snprintf(out, cap, "%s/%s", own, file) : -1;
@@ -18,17 +42,25 @@ bool pl_cache_path(const char *file, char *out, size_t cap)
         n = snprintf(out, cap, "%s/plimsoll/%s", xdg, file);
     else if (home && home[0])
         n = snprintf(out, cap, "%s/.cache/plimsoll/%s", home, file);
-    return n >= 0 && (size_t)n < cap;
+    if (n < 0 || (size_t)n >= cap) return false;
+    if (!folder_of(out, folder, sizeof folder) || is_private(folder)) return true;
+    memcpy(refused, folder, sizeof refused);
+    return false;
+}
+
+const char *pl_cache_refused(void)
+{
+    return refused[0] ? refused : NULL;
 }
 
 pl_status pl_cache_make(const char *path)
 {
     char folder[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    PL_FAIL_IF(n >= sizeof folder, PL_ERR_IO, "the path %s is too long", path);
-    if (n == 0) return PL_OK;
-    memcpy(folder, path, n);
-    folder[n] = 0;
-    return pl_sys_make_dirs(folder);
+    struct stat s;
+    PL_FAIL_IF(strlen(path) >= sizeof folder, PL_ERR_IO, "the path %s is too long", path);
+    if (!folder_of(path, folder, sizeof folder)) return PL_OK;
+    bool new = stat(folder, &s) != 0;
+    PL_TRY(pl_sys_make_dirs(folder));
+    PL_FAIL_IF(new &&chmod(folder, 0700) != 0, PL_ERR_IO, "cannot make %s private", folder);
+    return PL_OK;
 }

@@ -4,11 +4,18 @@
 
 #include "base/err.h"
 
+PL_SHARED_BEGIN
+
 /* Writes the path of a file in the cache folder: $PLIMSOLL_CACHE, else $XDG_CACHE_HOME/plimsoll,
  * else ~/.cache/plimsoll. Returns false if the cache is off (PLIMSOLL_CACHE is empty), no home
- * folder is known, or the path is too long; the caller then caches nothing. Creates nothing. */
+ * folder is known, the path is too long, or others can write into the folder: they could plant
+ * kernels and times. The caller then caches nothing. Creates nothing. */
 bool pl_cache_path(const char *file, char *out, size_t cap);
-/* Creates the folder of such a path. */
+/* Returns the folder that was refused because others can write into it; NULL: none was. */
+const char *pl_cache_refused(void);
+/* Creates the folder of such a path, for this user alone. */
 pl_status pl_cache_make(const char *path) PL_MUST_USE;
+
+PL_SHARED_END
 
 #endif

@@ -31,7 +31,8 @@ typedef struct pl_control_at {
 
 /* ---- the hub ---- */
 typedef struct pl_hub pl_hub;
-pl_status pl_hub_new(int ranks, pl_hub **out) PL_MUST_USE;
+/* local: all ranks are on this machine, and no other machine can connect. */
+pl_status pl_hub_new(int ranks, bool local, pl_hub **out) PL_MUST_USE;
 void pl_hub_where(const pl_hub *h, pl_control_at *out);
 void pl_hub_set_limit(pl_hub *h, double seconds); /* the ranks' lines tell it */
 void pl_hub_set_home(pl_hub *h, int rank);        /* the hub is in this rank's process */

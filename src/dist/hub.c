@@ -70,12 +70,12 @@ struct pl_hub {
 };
 
 /* ---- opening ---------------------------------------------------------------------------- */
-static void list_addresses(pl_control_at *at)
+static void list_addresses(pl_control_at *at, bool local)
 {
     struct ifaddrs *list = NULL;
     int n = 0;
     at->address[n++] = htonl(INADDR_LOOPBACK);
-    if (getifaddrs(&list) != 0) return;
+    if (local || getifaddrs(&list) != 0) return;
     for (const struct ifaddrs *a = list; a && n < PL_CONTROL_ADDRESSES; a = a->ifa_next) {
         if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET) continue;
         uint32_t ip = ((const struct sockaddr_in *)(const void *)a->ifa_addr)->sin_addr.s_addr;
@@ -84,9 +84,10 @@ static void list_addresses(pl_control_at *at)
     freeifaddrs(list);
 }
 
-static pl_status open_socket(pl_hub *h)
+static pl_status open_socket(pl_hub *h, bool local)
 {
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_ANY)}};
+    struct sockaddr_in any = {.sin_family = AF_INET,
+                              .sin_addr = {htonl(local ? INADDR_LOOPBACK : INADDR_ANY)}};
     socklen_t n = sizeof any;
     h->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     PL_FAIL_IF(h->listening < 0 || bind(h->listening, (struct sockaddr *)&any, n) != 0 ||
@@ -119,7 +120,7 @@ static pl_status count_seats(int ranks, int *seats)
     return PL_OK;
 }
 
-pl_status pl_hub_new(int ranks, pl_hub **out)
+pl_status pl_hub_new(int ranks, bool local, pl_hub **out)
 {
     int seats;
     PL_TRY(count_seats(ranks, &seats));
@@ -130,7 +131,7 @@ pl_status pl_hub_new(int ranks, pl_hub **out)
     h->seats = seats;
     h->peers = pl_sys_alloc((size_t)seats * sizeof *h->peers);
     h->polled = pl_sys_alloc(((size_t)seats + 1) * sizeof *h->polled);
-    pl_status rc = h->peers && h->polled ? open_socket(h) : PL_ERR_MEMORY;
+    pl_status rc = h->peers && h->polled ? open_socket(h, local) : PL_ERR_MEMORY;
     if (rc != PL_OK) {
         pl_hub_free(h);
         return rc;
@@ -141,7 +142,7 @@ pl_status pl_hub_new(int ranks, pl_hub **out)
     h->limit = 10000000000u;
     if (getrandom(&h->at.token, sizeof h->at.token, 0) != sizeof h->at.token)
         h->at.token = h->seen ^ (uint64_t)getpid() << 40;
-    list_addresses(&h->at);
+    list_addresses(&h->at, local);
     *out = h;
     return PL_OK;
 }

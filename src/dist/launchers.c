@@ -206,7 +206,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     pid_t pid;
     int status;
     listen_to_signals();
-    PL_TRY(pl_hub_new(ranks, &hub));
+    PL_TRY(pl_hub_new(ranks, true, &hub));
     pl_control_at at;
     pl_hub_where(hub, &at);
     set_environment(&at);

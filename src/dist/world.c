@@ -93,7 +93,7 @@ static pl_status make_hub(pl_world *w)
     pl_control_at at;
     if (w->line) return PL_OK;
     memset(&at, 0, sizeof at);
-    if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, &w->hub));
+    if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, w->local_size == w->comm.size, &w->hub));
     if (w->hub) pl_hub_where(w->hub, &at);
     pl_control_at *all = pl_sys_alloc((size_t)w->comm.size * sizeof *all);
     if (!all) return PL_ERR_MEMORY;

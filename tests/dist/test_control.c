@@ -19,7 +19,7 @@ static void say_all(const int *fd, int n, const char *text)
 static bool open_world(int n, pl_hub **h, int *fd)
 {
     static const char *const host[] = {"a", "b", "c", "d"};
-    if (pl_hub_new(n, h) != PL_OK) return false;
+    if (pl_hub_new(n, false, h) != PL_OK) return false;
     for (int i = 0; i < n; i++)
         if ((fd[i] = ctl_rank(*h, i, host[i])) < 0) return false;
     say_all(fd, n, DOING);
@@ -86,7 +86,7 @@ TEST(control_names_a_rank_that_did_not_connect)
 {
     pl_hub *h;
     int code;
-    CHECK_OK(pl_hub_new(4, &h));
+    CHECK_OK(pl_hub_new(4, false, &h));
     int a = ctl_rank(h, 1, "a"), b = ctl_rank(h, 3, "b");
 
     CHECK(!pl_hub_met(h));
@@ -208,7 +208,7 @@ TEST(control_stop_reaches_ranks_that_connect_later)
 {
     pl_hub *h;
     int fd[2];
-    CHECK_OK(pl_hub_new(2, &h));
+    CHECK_OK(pl_hub_new(2, false, &h));
     fd[0] = ctl_rank(h, 0, "a");
     pl_hub_stop(h, 15);
 
@@ -216,6 +216,22 @@ TEST(control_stop_reaches_ranks_that_connect_later)
     fd[1] = ctl_rank(h, 1, "b");
     CHECK(ctl_hear(fd[1], "stop 15\n", 500)[0]);
     close_world(h, fd, 2);
+}
+
+/* A hub of ranks on this machine listens at the loopback address alone. */
+TEST(control_of_local_ranks_listens_on_loopback)
+{
+    pl_hub *h;
+    pl_control_at at;
+    for (int local = 0; local < 2; local++) {
+        CHECK_OK(pl_hub_new(1, local, &h));
+        pl_hub_where(h, &at);
+        int own = ctl_connect(&at, 0), other = ctl_connect(&at, 2); /* 127.0.0.2 */
+        CHECK(own >= 0 && (other >= 0) == !local && (!local || at.address[1] == 0));
+        close(own);
+        if (other >= 0) close(other);
+        pl_hub_free(h);
+    }
 }
 
 TEST(control_requests_reach_every_rank)
@@ -301,7 +317,7 @@ TEST(control_refuses_a_rank_without_the_token)
     pl_hub *h;
     pl_control_at at, wrong;
 
-    CHECK_OK(pl_hub_new(1, &h));
+    CHECK_OK(pl_hub_new(1, false, &h));
     pl_hub_where(h, &at);
     wrong = at;
     wrong.token ^= 1;
@@ -323,7 +339,7 @@ TEST(control_silent_strangers_do_not_block_ranks)
     int fd[2], crowd[12], code;
     pl_control_at at;
 
-    CHECK_OK(pl_hub_new(2, &h));
+    CHECK_OK(pl_hub_new(2, false, &h));
     pl_hub_where(h, &at);
     for (int i = 0; i < 12; i++) {
         crowd[i] = ctl_connect(&at, 0);

@@ -77,7 +77,7 @@ TEST(control_line_holds_in_many_short_worlds)
         part own = {.ranks = RANKS}, other[RANKS];
         ctl_child c[RANKS];
         int code;
-        CHECK_OK(pl_hub_new(RANKS, &h));
+        CHECK_OK(pl_hub_new(RANKS, false, &h));
         pl_hub_where(h, &own.at);
         for (int i = 1; i < RANKS; i++) {
             other[i] = own;
@@ -102,7 +102,7 @@ TEST(control_line_that_beats_is_alive_past_the_limit)
     part p = {.ranks = 1, .stay_ms = 1700, .limit = 1.0};
     ctl_child c;
     int code;
-    CHECK_OK(pl_hub_new(1, &h));
+    CHECK_OK(pl_hub_new(1, false, &h));
     pl_hub_where(h, &p.at);
     ctl_fork(be_rank, &p, &c);
 
@@ -118,7 +118,7 @@ static int be_rank_with_hub(void *ctx)
     pl_hub *h;
     pl_line *l;
     p->ranks = 1;
-    if (pl_hub_new(2, &h) != PL_OK) return 98;
+    if (pl_hub_new(2, false, &h) != PL_OK) return 98;
     pl_hub_where(h, &p->at);
     if (pl_line_open(&p->at, 0, "h", "own", h, say_doing, p, &l) != PL_OK) return 99;
     pl_line_fail(l, p->code, p->fails);
@@ -149,7 +149,7 @@ TEST(control_line_fails_with_any_text)
         memset(text, 'x', sizeof text);
         text[length == 899 ? sizeof text - 1 : length] = 0;
         text[10] = '\n';
-        CHECK_OK(pl_hub_new(1, &h));
+        CHECK_OK(pl_hub_new(1, false, &h));
         pl_hub_where(h, &p.at);
         ctl_fork(be_rank, &p, &c);
         CHECK_INT(ctl_wait(&c, h, 3000), 5);
@@ -290,7 +290,7 @@ TEST(control_line_ends_when_all_have_left)
 {
     pl_hub *h;
 
-    CHECK_OK(pl_hub_new(2, &h));
+    CHECK_OK(pl_hub_new(2, false, &h));
     part p[2] = {{.rank = 0, .ranks = 2, .stay_ms = 50, .code = 143},
                  {.rank = 1, .ranks = 2, .stay_ms = 900, .code = 143}};
     ctl_child c[2];

@@ -63,8 +63,9 @@ static int open_hubs(void)
 {
     pl_hub *h;
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){256, 256});
-    if (pl_hub_new(65536, &h) != PL_ERR_PEER || !strstr(pl_error_text(), "ulimit -n")) return 1;
-    if (pl_hub_new(150, &h) != PL_OK) return 2; /* fewer seats than twice the ranks */
+    if (pl_hub_new(65536, false, &h) != PL_ERR_PEER || !strstr(pl_error_text(), "ulimit -n"))
+        return 1;
+    if (pl_hub_new(150, false, &h) != PL_OK) return 2; /* fewer seats than twice the ranks */
     bool over = pl_hub_tend(h, 0);
     pl_hub_free(h);
     return over ? 3 : 0;
@@ -147,4 +148,22 @@ TEST(fault_names_of_files_do_not_reach_the_terminal_as_commands)
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK_MSG(r.code == 5 && j, "%d: %s%s", r.code, r.out, r.err);
     json_decref(j);
+}
+
+/* A folder that others can write into could hold planted kernels and times. */
+TEST(fault_a_cache_that_others_can_write_is_not_used)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "mkdir -m 777 c && PLIMSOLL_CACHE=c $P train " CLI_SMALL
+                         "train.steps=1 threads=1",
+                      d),
+              0, "other users can write into it");
+    cli_result r = cli_run(
+        IN "chmod 700 c && PLIMSOLL_CACHE=c $P train " CLI_SMALL "train.steps=1 threads=1", d);
+    CHECK_MSG(r.code == 0 && !strstr(r.err, "other users"), "%s", r.err);
+    r = cli_run(IN "umask 0 && PLIMSOLL_CACHE=new $P plan " CLI_SMALL
+                   "threads=1 --measure && stat -c %%a new",
+                d);
+    CHECK_MSG(strstr(r.out, "\n700\n"), "%s%s", r.out, r.err);
 }

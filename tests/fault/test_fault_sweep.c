@@ -75,3 +75,51 @@ TEST(fault_a_run_whose_disk_is_full_for_a_moment_ends_with_the_same_bits)
     WANT_FAULTS();
     sweep("fail", pl_test_long() ? 1 : 60);
 }
+
+/* A device reports an error at its k-th run: exit code 4, and the same bits after the same
+ * command. */
+TEST(fault_a_device_that_fails_once_costs_no_bits)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(fault_free(TRAIN "device=apart --out whole"), 0, "");
+    for (int k = 1; k <= 8; k += pl_test_long() ? 1 : 3) {
+        cli_result r = cli_run("cd %s && rm -rf run && PLIMSOLL_APART_FAILS=%d $P " TRAIN
+                               "device=apart --out run",
+                               d, k);
+        CHECK_MSG(r.code == 4 || r.code == 0, "run %d: exit code %d: %s", k, r.code, r.err);
+        CHECK_MSG(k > 1 || r.code == 4, "the first run is not counted: %s", r.err);
+        CHECK_RUN(fault_free(TRAIN "device=apart --out run"), 0, "");
+        CHECK_MSG(!difference(3), "run %d: %s", k, difference(3));
+    }
+}
+
+/* Every recipe: killed at calls that are spread over a short run. */
+TEST(fault_every_recipe_survives_kills)
+{
+    WANT_FAULTS();
+    if (!pl_test_long()) SKIP("long");
+    static const char *const presets[] = {"cloud/tiny",      "classify/tiny", "segment/tiny",
+                                          "text/tiny",       "regress/tiny",  "lgt/tiny",
+                                          "wandistill/tiny", "stablesr/tiny", "fluxflow/tiny"};
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        char args[256];
+        fault f = {"any", "/run", 0, i % 2 ? "lose" : "kill"};
+        cli_run("rm -rf %s/run %s/whole", pl_test_dir(), pl_test_dir());
+        snprintf(
+            args, sizeof args,
+            "train %s train.steps=3 checkpoint.every=1 eval.every=2 threads=1 --quiet --out run",
+            presets[i]);
+        long n = fault_count(&f, args);
+        CHECK_MSG(n > 0, "%s: no calls", presets[i]);
+        cli_run("mv %s/run %s/whole", pl_test_dir(), pl_test_dir());
+        for (f.k = 1 + n / 10; f.k <= n; f.k += 1 + n / 5) {
+            cli_run("rm -rf %s/run", pl_test_dir());
+            int code = fault_run(&f, args).code;
+            CHECK_MSG(code == 137, "%s: call %ld: exit code %d", presets[i], f.k, code);
+            CHECK_RUN(fault_free(args), 0, "");
+            CHECK_MSG(cli_same("whole/model.safetensors", "run/model.safetensors"),
+                      "%s: call %ld of %ld", presets[i], f.k, n);
+        }
+    }
+}

@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     pl_control_at at;
     static const char greeting[] = "hello 0 % 4000000 h\n";
     int code;
-    if (n == 0 || pl_hub_new(2, &h) != PL_OK) return 0;
+    if (n == 0 || pl_hub_new(2, false, &h) != PL_OK) return 0;
     pl_hub_where(h, &at);
     int fd = connect_to(&at);
     if (fd >= 0) {

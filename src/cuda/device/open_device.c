@@ -7,6 +7,7 @@
  * graph is rewritten and split into units; code that needs the GPU waits for that thread
  * (pl_cuda_device_wait).
  */
+#include "base/cache_dir.h"
 #include "base/sys.h"
 #include "cuda/device/device_int.h"
 #include "cuda/device/lib.h"
@@ -137,16 +138,11 @@ static pl_status read_card(int index, pl_cuda_props *c)
 
 static void find_cache_dir(void)
 {
-    const char *own = getenv("PLIMSOLL_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
+    static const char name[] = "/kernels"; /* of no file: the folder is asked for */
+    char path[sizeof self.cache];
     self.cache[0] = 0;
-    if (own && own[0])
-        snprintf(self.cache, sizeof self.cache, "%s", own);
-    else if (xdg && xdg[0])
-        snprintf(self.cache, sizeof self.cache, "%s/plimsoll", xdg);
-    else if (home && home[0])
-        snprintf(self.cache, sizeof self.cache, "%s/.cache/plimsoll", home);
-    if (self.cache[0] && pl_sys_make_dirs(self.cache) != PL_OK) self.cache[0] = 0;
+    if (!pl_cache_path(name + 1, path, sizeof path) || pl_cache_make(path) != PL_OK) return;
+    snprintf(self.cache, sizeof self.cache, "%.*s", (int)(strlen(path) - strlen(name)), path);
 }
 
 static pl_status open_card(int index)

@@ -5,6 +5,7 @@
  * rt/process_budget.h says how these figures become plans.
  */
 #include "base/asked.h"
+#include "base/cache_dir.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "plan/cost/cost_card.h"
@@ -45,6 +46,11 @@ static uint64_t budget_of(const pl_run *r)
     const pl_card *card = planned_card(r);
     if (card) return !asked || asked > card->memory_bytes ? card->memory_bytes : asked;
     return is_limited(r) ? r->usage.free_limit : asked;
+}
+
+const char *pl_cache_warning(void)
+{
+    return pl_cache_refused();
 }
 
 void pl_run_limit_host(pl_run *r, int sharers)
