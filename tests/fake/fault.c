@@ -38,7 +38,17 @@
 #define SHOW __attribute__((visibility("default")))
 
 enum { FILES = 4096, NOTES = 16384, HIGH = 500 };
-enum { OPEN = 1, WRITE = 2, SYNC = 4, RENAME = 8, UNLINK = 16, MKDIR = 32, READ = 64, ALLOC = 128 };
+enum {
+    OPEN = 1,
+    WRITE = 2,
+    SYNC = 4,
+    RENAME = 8,
+    UNLINK = 16,
+    MKDIR = 32,
+    READ = 64,
+    ALLOC = 128,
+    RMDIR = 256 /* of a note; the call counts as UNLINK */
+};
 
 /* A file that was opened for writing, with the bytes of it that are safe. */
 typedef struct file {
@@ -48,7 +58,7 @@ typedef struct file {
 
 /* A change of a folder that is not synced. */
 typedef struct note {
-    int kind; /* OPEN: `to` was made; RENAME; UNLINK: `to` was removed; MKDIR; 0: synced */
+    int kind; /* OPEN: `to` was made; RENAME; UNLINK, RMDIR: `to` was removed; MKDIR; 0: synced */
     char *from, *to;
     int old; /* what was at `to` before, kept open; -1: nothing */
 } note;
@@ -174,6 +184,7 @@ static void restore(int old, const char *path)
     static char block[65536];
     off_t offset = 0;
     int fd = plain_open(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (fd < 0) return; /* the removal of its folder is safe */
     for (ssize_t n; (n = syscall(SYS_pread64, old, block, sizeof block, offset)) > 0; offset += n)
         if (syscall(SYS_write, fd, block, n) != n) abort();
     close(fd);
@@ -182,6 +193,7 @@ static void restore(int old, const char *path)
 static void undo(const note *c)
 {
     if (c->kind == OPEN) syscall(SYS_unlinkat, AT_FDCWD, c->to, 0);
+    if (c->kind == RMDIR) syscall(SYS_mkdirat, AT_FDCWD, c->to, 0777);
     if (c->kind == MKDIR) syscall(SYS_unlinkat, AT_FDCWD, c->to, AT_REMOVEDIR);
     if (c->kind == RENAME) syscall(SYS_renameat, AT_FDCWD, c->to, AT_FDCWD, c->from);
     if (c->old >= 0) restore(c->old, c->to);
@@ -404,6 +416,7 @@ SHOW int unlinkat(int dir, const char *path, int flags)
     pthread_mutex_lock(&lock);
     int old = keep(whole), rc = (int)syscall(SYS_unlinkat, dir, path, flags), why = errno;
     if (rc == 0 && old >= 0) add_note(UNLINK, NULL, whole, old);
+    if (rc == 0 && flags & AT_REMOVEDIR) add_note(RMDIR, NULL, whole, -1);
     pthread_mutex_unlock(&lock);
     errno = why;
     return rc;
