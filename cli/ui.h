@@ -137,7 +137,8 @@ void bad_files_print(const pl_run *run);
 
 /* standalone.c: plan --csv and plan --trace; both return the exit code. */
 int standalone_pack(const char *in, const char *out, const char *capacity_text, bool json);
-int standalone_recompute(const char *path, const char *budget, const char *seconds, bool json);
+int standalone_recompute(const char *path, const char *budget, const char *seconds, const char *out,
+                         bool json);
 /* snapshot.c: writes a plan for PyTorch's memory viewer; false when it cannot be written. */
 bool plan_snapshot(const pl_run *run, const char *path);
 /* sweep.c: plan --sweep, one row for each budget of a comma-separated list; returns the exit code.

@@ -76,13 +76,14 @@ PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity
  * budget is a share of the peak of the trace. seconds: search time after the first plan, 0 for a
  * short search. In a sweep the overhead never rises with the budget; a share that does not fit has
  * an overhead of 0. A checker that shares no code with the planner replays every plan.
- * pl_plan_trace returns PL_ERR_FIT when nothing fits. */
+ * pl_plan_trace returns PL_ERR_FIT when nothing fits; out (NULL: none): file for the plan, with a
+ * line `C op` for each op that is computed and `D tensor` for each storage that is freed. */
 typedef struct pl_trace_report {
     double overhead; /* compute time / compute time without recompute */
     uint64_t peak_bytes, budget_bytes;
     double plan_ms;
 } pl_trace_report;
-PL_API pl_status pl_plan_trace(const char *path, double share, double seconds,
+PL_API pl_status pl_plan_trace(const char *path, double share, double seconds, const char *out,
                                pl_trace_report *report) PL_MUST_USE;
 PL_API pl_status pl_plan_trace_sweep(const char *path, const double *shares, uint32_t n,
                                      double seconds, pl_trace_report *reports) PL_MUST_USE;

@@ -15,7 +15,8 @@ typedef struct plan_options {
 
 const cli_help cli_help_plan = {
     .usage = "plimsoll plan CONFIG [key=value ...]\n"
-             "plimsoll plan --csv IN.csv [--out OUT.csv]",
+             "plimsoll plan --csv IN.csv [--out OUT.csv]\n"
+             "plimsoll plan --trace IN.txt --budget SHARE [--out PLAN]",
     .about =
         "Plans the memory of a training run without starting it: exact bytes, where the peak is, the\n"
         "predicted time of a step. With --memory the plan recomputes tensors until it fits the budget.\n"
@@ -60,7 +61,8 @@ const cli_help cli_help_plan = {
             {"--print-config", NULL, AT(print_config), "print the resolved configuration and stop"},
             {"--csv", "FILE.csv", AT(csv),
              "place the buffers of a file: columns id,lower,upper,size"},
-            {"--out", "FILE.csv", AT(out), "with --csv: write the offsets here"},
+            {"--out", "FILE", AT(out),
+             "with --csv: write the offsets here; with --trace: the plan"},
             {"--capacity", "BYTES", AT(capacity),
              "with --csv: stop at an arena this small; exit code 3 above it"},
             {"--trace", "FILE.txt", AT(trace), "plan recompute for a trace of operations"},
@@ -233,13 +235,13 @@ int cmd_plan(int argc, char **argv)
     cli_parse(argc, argv, &cli_help_plan, &o, &a);
     if (o.csv || o.trace) cli_want(&a, 0, 0, o.csv ? "plan --csv" : "plan --trace", "no CONFIG");
     if (o.csv) return standalone_pack(o.csv, o.out, o.capacity, o.json);
-    if (o.trace) return standalone_recompute(o.trace, o.budget, o.seconds, o.json);
+    if (o.trace) return standalone_recompute(o.trace, o.budget, o.seconds, o.out, o.json);
     if (o.budget || o.seconds) {
         cli_error("--budget and --search need --trace; the budget of a network is --memory");
         return 2;
     }
     if (o.out || o.capacity) {
-        cli_error("--out and --capacity need --csv");
+        cli_error(o.out ? "--out needs --csv or --trace" : "--capacity needs --csv");
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");

@@ -60,7 +60,8 @@ int standalone_pack(const char *in, const char *out, const char *capacity_text, 
     return 3;
 }
 
-int standalone_recompute(const char *path, const char *budget, const char *seconds, bool json)
+int standalone_recompute(const char *path, const char *budget, const char *seconds, const char *out,
+                         bool json)
 {
     char *end = NULL;
     double share = budget ? strtod(budget, &end) : 0, search = seconds ? strtod(seconds, NULL) : 0;
@@ -69,7 +70,7 @@ int standalone_recompute(const char *path, const char *budget, const char *secon
         return 2;
     }
     pl_trace_report r;
-    pl_status rc = pl_plan_trace(path, share, search, &r);
+    pl_status rc = pl_plan_trace(path, share, search, out, &r);
     if (rc != PL_OK) return cli_fail(rc);
     if (!json) {
         printf(

@@ -282,11 +282,11 @@ static pl_status gather(pl_ox_call *c, bool *done)
 {
     const pl_ox_val *v = c->in[0], *index = c->n_in > 1 ? c->in[1] : NULL;
     int axis, rank = 0;
-    int64_t dim[2 * PL_MAX_RANK], inner = 1, outer = 1;
+    int64_t dim[2 * PL_MAX_RANK], inner = 1;
     if (!index || !index->host.i || !v->rank || v->rank + index->rank - 1 > PL_MAX_RANK)
         return PL_OK;
     PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", 0), v->rank, &axis));
-    for (int i = 0; i < axis; i++) outer *= dim[rank++] = v->dim[i];
+    for (int i = 0; i < axis; i++) dim[rank++] = v->dim[i];
     for (int i = 0; i < index->rank; i++) dim[rank++] = index->dim[i];
     for (int i = axis + 1; i < v->rank; i++) inner *= dim[rank++] = v->dim[i];
     pl_ox_val *y = make(c, v->dtype, rank, dim);

@@ -226,6 +226,7 @@ static pl_status build_problem(parse *p)
             if (o->constant) p->flags[t] |= PL_RECOMPUTE_PINNED;
         }
     }
+    p->t->op = p->order;
     p->t->problem = (pl_recompute_problem){.n_units = p->n_units,
                                            .n_buffers = p->n_tensors,
                                            .cost = cost,

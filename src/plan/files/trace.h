@@ -17,6 +17,7 @@
 typedef struct pl_trace {
     pl_recompute_problem problem; /* its arrays are owned by the arena */
     uint64_t peak_bytes;          /* of the program as traced: storages live while referenced */
+    const uint32_t *op;           /* of each unit: the number of its op in the text */
     pl_arena arena;
 } pl_trace;
 
@@ -29,14 +30,19 @@ void pl_trace_release(pl_trace *t);
 pl_status pl_trace_parse(const char *text, size_t len, pl_trace *out) PL_MUST_USE;
 pl_status pl_trace_read(const char *path, pl_trace *out) PL_MUST_USE;
 
-/* trace_budgets.c: finds a plan within opts->budget_bytes; over calls with rising budgets the cost
- * falls. `scale` is the peak that budgets are shares of. opts->pool is not used. PL_ERR_FIT when no
- * plan is found. */
+/* trace_budgets.c: finds a plan within opts->budget_bytes. Over calls with rising budgets the cost
+ * never rises up to 1000 units, and rarely beyond. `scale` is the peak that budgets are shares of.
+ * opts->pool is not used. PL_ERR_FIT when no plan is found. */
 pl_status pl_trace_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                          uint64_t scale, pl_recompute_plan **out) PL_MUST_USE;
 /* Finds one plan for each of n budgets, in any order; NULL for a budget without a plan. The cost
  * never rises with the budget. opts->budget_bytes is ignored; opts->effort is for each budget. */
 pl_status pl_trace_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                          const uint64_t *budgets, uint32_t n, pl_recompute_plan **out) PL_MUST_USE;
+
+/* Writes a plan of the trace as text, with the numbers of the trace: `C op` computes an op, for the
+ * first time or again; `D tensor` frees the storage of a tensor. */
+pl_status pl_trace_write(const pl_trace *t, const pl_recompute_plan *plan,
+                         const char *path) PL_MUST_USE;
 
 #endif

@@ -1,28 +1,40 @@
 /* trace_budgets.c - plans for a trace at one budget or at many, so that cost falls as budgets rise.
  *
  * Two searches at budgets that differ a little end in plans that differ by chance, so the larger
- * budget may get the more expensive plan. Two ways out:
+ * budget may get the more expensive plan. A call for one budget knows no other call, so searches run
+ * at the rungs of a ladder only, which does not depend on the budget. On the way up from a rung,
+ * recompute is undone at fine steps.
  *
- * climb: searches run at the rungs of a ladder only, which does not depend on the budget
+ * rise    problems of at most RISE_UNITS units: from the bound up, rung by rung; the plan of each
+ *         rung competes at the next one, so the cost never rises with the budget
  *
- *     bound  |||||| | | | |  |  |  |  |    |    |    |    |    |    |   scale
- *            rungs are close near the bound, where cost falls steeply
- * From a rung, recompute is undone at fine steps on the way up to the budget. A budget gets the
- * cheaper of two plans: from the rung below it and from the next lower rung.
- * sweep: budgets in rising order; the plan of each competes for the next one.
+ *             bound ||||||||||        |        |        |        |   scale
+ *             fine steps near the bound and up to the first plan, where cost falls steeply, then
+ *             RISE_RUNGS rungs of the scale
  *
- * Cost: one search per rung (climb: two) and one filling per fine step, of which there are 200.
+ * climb   larger problems: from the rung below the budget, then a search at the budget itself; the
+ *         cheaper plan wins. Here a larger budget may get a more expensive plan, by chance
+ * sweep   many budgets in rising order; the plan of each competes for the next one
+ *
+ * A problem that the exact search solves (recompute_exact.c) needs no ladder: the optimum never
+ * rises with the budget.
+ *
+ * Cost: rise: a search per rung below the budget; climb: two searches; and one filling per fine
+ * step, of which there are 200.
  */
 #include "plan/files/trace.h"
 
 #include <stdlib.h>
 
+#include "base/asked.h"
 #include "base/sys.h"
 
 enum {
-    FINE = 200,   /* steps of the scale at which recompute is undone */
-    RUNGS = 20,   /* of the scale, far from the bound */
-    N_STARTS = 2, /* rungs to climb from */
+    FINE = 200,        /* steps of the scale at which recompute is undone */
+    RISE_RUNGS = 40,   /* of the scale; divides FINE */
+    RISE_UNITS = 1000, /* beyond this, a search at every rung takes too long */
+    EXACT_UNITS = 48,  /* up to this, the exact search runs, and mostly ends with the optimum */
+    RUNGS = 20,        /* of climb, far from the bound */
 };
 
 /* Fills the plan at every fine step up to the budget. Takes *plan and replaces it by the last
@@ -45,20 +57,54 @@ static pl_status climb(const pl_recompute_problem *p, const pl_recompute_opts *o
     return PL_OK;
 }
 
-/* Finds the plan of a rung, filled up to the budget; NULL when there is none. */
-static pl_status start(const pl_recompute_problem *p, const pl_recompute_opts *opts, uint64_t rung,
-                       bool search, uint64_t scale, pl_recompute_plan **out)
+/* Replaces *plan by the plan of a rung, for which *plan competes; NULL: none is found. */
+static pl_status search_rung(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                             uint64_t rung, uint64_t scale, pl_recompute_plan **plan)
 {
     pl_recompute_opts o = *opts;
+    pl_recompute_plan *next = NULL;
     o.budget_bytes = rung;
+    if (*plan) PL_TRY(climb(p, &o, scale, plan));
+    const pl_recompute_plan *pool = *plan;
+    o.pool = &pool;
+    o.n_pool = pool != NULL;
+    o.off |= PL_RECOMPUTE_NO_MINIMUM;
+    pl_status s = pl_recompute_solve(p, &o, &next);
+    if (s == PL_ERR_FIT) return PL_OK;
+    PL_TRY(s);
+    pl_recompute_plan_free(*plan);
+    *plan = next;
+    return PL_OK;
+}
+
+/* Finds the plan of every rung up to the budget; *plan is NULL when none has one. */
+static pl_status rise(const pl_recompute_problem *p, const pl_recompute_opts *opts, uint64_t bound,
+                      uint64_t scale, pl_recompute_plan **plan)
+{
+    uint64_t fine = scale / FINE ? scale / FINE : 1, wide = fine * (FINE / RISE_RUNGS);
+    uint64_t rung = (bound + fine - 1) / fine * fine, near = bound + scale / 10;
+    while (rung <= opts->budget_bytes && !pl_asked(opts->stop)) {
+        PL_TRY(search_rung(p, opts, rung, scale, plan));
+        if (*plan && (*plan)->n == p->n_units) return PL_OK; /* nothing is computed twice */
+        rung = *plan && rung > near ? (rung / wide + 1) * wide : rung + fine;
+    }
+    return *plan ? climb(p, opts, scale, plan) : PL_OK;
+}
+
+/* Finds the plan of the rung below the budget, without a longer search, filled up to the budget;
+ * *plan stays NULL when there is none. */
+static pl_status climb_from_rung(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                                 uint64_t bound, uint64_t scale, pl_recompute_plan **plan)
+{
+    pl_recompute_opts o = *opts;
+    o.budget_bytes = pl_recompute_rung(opts->budget_bytes, bound, scale, RUNGS);
     o.n_pool = 0;
     o.off |= PL_RECOMPUTE_NO_MINIMUM;
-    if (!search) o.effort = 0;
-    *out = NULL;
-    pl_status s = pl_recompute_solve(p, &o, out);
+    o.effort = 0;
+    pl_status s = o.budget_bytes ? pl_recompute_solve(p, &o, plan) : PL_ERR_FIT;
     if (s == PL_ERR_FIT) return PL_OK;
-    if (s == PL_OK) s = climb(p, opts, scale, out);
-    return s;
+    PL_TRY(s);
+    return climb(p, opts, scale, plan);
 }
 
 pl_status pl_trace_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
@@ -67,25 +113,23 @@ pl_status pl_trace_climb(const pl_recompute_problem *p, const pl_recompute_opts 
     uint64_t bound;
     uint32_t unit;
     pl_recompute_plan *best = NULL;
-    PL_TRY(pl_recompute_bound(p, &bound, &unit));
-    uint64_t rung = pl_recompute_rung(opts->budget_bytes, bound, scale, RUNGS);
     pl_status s = PL_OK;
-    for (int i = 0; i < N_STARTS && rung && s == PL_OK; i++) {
-        pl_recompute_plan *plan = NULL;
-        s = start(p, opts, rung, i == 0, scale, &plan);
-        if (!plan) break;
-        bool better = !best || plan->cost_ns < best->cost_ns;
-        pl_recompute_plan_free(better ? best : plan);
-        if (better) best = plan;
-        rung = rung > bound ? pl_recompute_rung(rung - scale / FINE, bound, scale, RUNGS) : 0;
+    PL_TRY(pl_recompute_bound(p, &bound, &unit));
+    bool rises = p->n_units > EXACT_UNITS && p->n_units <= RISE_UNITS;
+    if (rises) s = rise(p, opts, bound, scale, &best);
+    if (p->n_units > RISE_UNITS) s = climb_from_rung(p, opts, bound, scale, &best);
+    if (s == PL_OK && (!rises || !best)) {
+        const pl_recompute_plan *pool = best;
+        pl_recompute_opts o = *opts;
+        o.pool = &pool;
+        o.n_pool = pool != NULL;
+        s = pl_recompute_solve(p, &o, out);
+    } else if (s == PL_OK) {
+        *out = best;
+        best = NULL;
     }
-    if (s != PL_OK || !best) {
-        pl_recompute_plan_free(best);
-        /* below the first rung that has a plan */
-        return s != PL_OK ? s : pl_recompute_solve(p, opts, out);
-    }
-    *out = best;
-    return PL_OK;
+    pl_recompute_plan_free(best);
+    return s;
 }
 
 /* ---- many budgets ----------------------------------------------------------------------- */

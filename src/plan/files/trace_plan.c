@@ -1,5 +1,6 @@
 /* trace_plan.c - a trace file in, the figures of its plans out. */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/sys.h"
 #include "plan/files/trace.h"
@@ -39,7 +40,24 @@ static pl_status report_of(const pl_trace *t, const pl_recompute_plan *plan, uin
     return PL_OK;
 }
 
-pl_status pl_plan_trace(const char *path, double share, double seconds, pl_trace_report *report)
+pl_status pl_trace_write(const pl_trace *t, const pl_recompute_plan *plan, const char *path)
+{
+    enum { LINE = 16 }; /* bytes of a line, at most */
+    size_t len = 0, lines = plan->n + (plan->n ? plan->drop_at[plan->n] : 0);
+    char *text = pl_sys_alloc(lines * LINE + 1);
+    if (!text) return PL_ERR_MEMORY;
+    for (uint32_t k = 0; k < plan->n; k++) {
+        len += (size_t)snprintf(text + len, LINE, "C %u\n", t->op[plan->unit[k]]);
+        for (uint32_t i = plan->drop_at[k]; i < plan->drop_at[k + 1]; i++)
+            len += (size_t)snprintf(text + len, LINE, "D %u\n", plan->drop[i]);
+    }
+    pl_status s = pl_sys_write_file(path, text, len);
+    pl_sys_free(text);
+    return s;
+}
+
+pl_status pl_plan_trace(const char *path, double share, double seconds, const char *out,
+                        pl_trace_report *report)
 {
     pl_trace t;
     pl_recompute_plan *plan = NULL;
@@ -49,6 +67,7 @@ pl_status pl_plan_trace(const char *path, double share, double seconds, pl_trace
     pl_status s = budget_of(&t, share, &o.budget_bytes);
     if (s == PL_OK) s = pl_trace_climb(&t.problem, &o, t.peak_bytes, &plan);
     if (s == PL_OK) s = report_of(&t, plan, o.budget_bytes, from, report);
+    if (s == PL_OK && out) s = pl_trace_write(&t, plan, out);
     pl_recompute_plan_free(plan);
     pl_trace_release(&t);
     return s;
