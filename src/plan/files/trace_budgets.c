@@ -1,9 +1,9 @@
 /* trace_budgets.c - plans for a trace at one budget or at many, so that cost falls as budgets rise.
  *
  * Two searches at budgets that differ a little end in plans that differ by chance, so the larger
- * budget may get the more expensive plan. A call for one budget knows no other call, so searches run
- * at the rungs of a ladder only, which does not depend on the budget. On the way up from a rung,
- * recompute is undone at fine steps.
+ * budget may get the more expensive plan. A call for one budget knows no other call, so searches
+ * run at the rungs of a ladder only, which does not depend on the budget. On the way up from a
+ * rung, recompute is undone at fine steps.
  *
  * rise    problems of at most RISE_UNITS units: from the bound up, rung by rung; the plan of each
  *         rung competes at the next one, so the cost never rises with the budget
