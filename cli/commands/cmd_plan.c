@@ -20,7 +20,8 @@ const cli_help cli_help_plan = {
     .about =
         "Plans the memory of a training run without starting it: exact bytes, where the peak is, the\n"
         "predicted time of a step. With --memory the plan recomputes tensors until it fits the budget.\n"
-        "CONFIG is a preset (plimsoll recipes lists them), a YAML file or a compiled recipe (my-net.so).\n"
+        "CONFIG is a preset (plimsoll recipes lists them), a YAML file, a compiled recipe (my-net.so)\n"
+        "or an ONNX model (model.onnx).\n"
         "SIZE: 1GB is 10^9 bytes, 1GiB is 2^30 bytes. Exit code 3: it does not fit.",
     .examples = "  plimsoll plan cloud/full\n"
                 "  plimsoll plan cloud/full batch=8 --memory 15GB\n"

@@ -20,9 +20,10 @@ typedef struct train_options {
 
 const cli_help cli_help_train = {
     .usage = "plimsoll train CONFIG [key=value ...]",
-    .about = "Plans, then trains inside the planned memory. CONFIG is a preset, a YAML file or a\n"
-             "compiled recipe (my-net.so). Ctrl-C finishes the step and saves a checkpoint; the "
-             "same\ncommand then resumes.",
+    .about =
+        "Plans, then trains inside the planned memory. CONFIG is a preset, a YAML file or a\n"
+        "compiled recipe (my-net.so), or an ONNX model (docs/TRAIN_ONNX.md). Ctrl-C finishes the step and saves a checkpoint; the "
+        "same\ncommand then resumes.",
     .examples = "  plimsoll train cloud/demo --out runs/first\n"
                 "  plimsoll train cloud/demo train.steps=100 optim.lr=1e-3\n"
                 "  plimsoll train my.yaml --memory 6GB\n",

@@ -55,9 +55,26 @@ static pl_status save_weights(trainer *t, const char *name, bool averaged)
     return rc;
 }
 
+/* Writes the names of the classes beside the model, one per line: line i is class i. */
+static pl_status save_classes(trainer *t)
+{
+    const pl_classes *c = pl_run_classes(t->run);
+    size_t bytes = 1, at = 0;
+    if (!c) return PL_OK;
+    for (int i = 0; i < pl_classes_count(c); i++) bytes += strlen(pl_classes_name(c, i)) + 1;
+    char *text = malloc(bytes);
+    if (!text) return PL_ERR_MEMORY;
+    for (int i = 0; i < pl_classes_count(c); i++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s\n", pl_classes_name(c, i));
+    pl_status rc = pl_folder_write(t->folder.folder, "classes.txt", text);
+    free(text);
+    return rc;
+}
+
 static pl_status save_model(trainer *t)
 {
     pl_status rc = save_weights(t, "model.safetensors", false);
+    if (rc == PL_OK) rc = save_classes(t);
     return rc == PL_OK ? save_weights(t, "model_ema.safetensors", true) : rc;
 }
 

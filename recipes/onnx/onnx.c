@@ -330,9 +330,10 @@ static pl_status data_open(const pl_config *c, void **data)
 {
     pl_onnx *model;
     if (strcmp(pl_config_text(c, "data.source"), "synthetic") != 0)
-        return pl_fail(PL_ERR_CONFIG,
-                       "data.path is not set: name a folder of pictures or arrays (docs/ONNX.md); "
-                       "data.source=synthetic runs on random numbers, to measure times");
+        return pl_fail(
+            PL_ERR_CONFIG,
+            "data.path is not set: name a folder of pictures or arrays (docs/TRAIN_ONNX.md); "
+            "data.source=synthetic runs on random numbers, to measure times");
     pl_status rc = onnx_open(c, &model);
     if (rc == PL_OK) *data = model;
     return rc;

@@ -1,6 +1,6 @@
 /* test_onnx_recipe.c - an ONNX file in the place of a configuration: plan, train, predict.
  *
- * The models are small and of our own (tools/oracle/onnx_models.py).
+ * The models are small and of our own (tools/oracle/onnx_recipe_models.py).
  */
 #include "plimsoll_onnx.h"
 #include "plimsoll_tensors.h"
@@ -80,7 +80,7 @@ TEST(onnx_pictures_get_the_names_of_their_folders)
                       "$P generate classify/tiny --raw --out pics side=16 data.samples=12 "
                       "data.eval_samples=6 && $P train photo.onnx data.path=pics batch=4 "
                       "train.steps=2 --quiet --out run && $P predict run --input pics/eval --out "
-                      "p.csv && grep -q red-square p.csv",
+                      "p.csv && grep -q red-square p.csv && grep -q red-square run/classes.txt",
                       pl_test_dir()),
               0, "");
 }
@@ -112,4 +112,14 @@ TEST(onnx_mistakes_are_answered_with_the_key_to_set)
     CHECK_RUN(
         cli_run(IN "$P train table.onnx data.path=rows.csv batch=20 memory=1MB --quiet --out r", d),
         3, "smallest budget");
+}
+
+/* plan, train, predict and weights back in a module, with torch. */
+TEST(onnx_the_python_package_passes_its_tests)
+{
+    WANT_ONNX();
+    if (!pl_test_long()) SKIP("long");
+    WANT_PYTHON(python, "torch");
+    CHECK_RUN(cli_run("PLIMSOLL=$P %s -W ignore -m unittest discover -s python/tests", python), 0,
+              "OK");
 }

@@ -1,6 +1,6 @@
 """Writes the small ONNX models of tests/data/onnx, with random weights, through torch's exporter.
 
-    python3 tools/oracle/onnx_models.py tests/data/onnx
+    python3 tools/oracle/onnx_recipe_models.py tests/data/onnx
 
 table.onnx: 4 numbers to 3 classes. photo.onnx: pictures of 16 x 16 pixels to 6 classes, with
 BatchNorm. words.onnx: tokens to logits of 11 tokens, with a dynamic length.

@@ -1,0 +1,116 @@
+"""A module as an ONNX file that trains: BatchNorm and Dropout stay, weights keep their names."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
+
+if TYPE_CHECKING:
+    import torch
+
+Example = Union["torch.Tensor", Sequence[Any], Mapping[str, Any]]
+
+
+def _arguments(module: "torch.nn.Module", example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    import torch
+
+    if isinstance(example, torch.Tensor):
+        return (example,), {}
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return tuple(example), {}
+
+
+def _names(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """The names of the inputs: those of forward's parameters."""
+    wanted = list(inspect.signature(module.forward).parameters)[: len(args)]
+    return wanted + list(kwargs)
+
+
+def _flat(value: Any) -> list[Any]:
+    """The tensors of a module's result, in the exporter's order."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = [v for v in value.values() if v is not None]
+    elif hasattr(value, "to_tuple"):
+        value = value.to_tuple()
+    return [t for part in value for t in _flat(part)] if isinstance(value, (list, tuple)) else []
+
+
+def _outputs(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    import torch
+
+    with torch.no_grad():
+        result = module(*args, **kwargs)
+    if isinstance(result, Mapping) or hasattr(result, "keys"):
+        names = [str(k) for k in result.keys() if isinstance(result[k], torch.Tensor)]
+        if len(names) == len(_flat(result)):
+            return names
+    count = len(_flat(result))
+    return ["output"] if count == 1 else [f"output{i}" for i in range(count)]
+
+
+def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
+         outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
+    import torch
+
+    torch.onnx.export(
+        module, (*args, dict(kwargs)) if kwargs else tuple(args), path, dynamo=False,
+        opset_version=17, input_names=inputs, output_names=outputs,
+        dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}},
+        training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
+
+
+def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
+         outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
+    import torch
+
+    shapes = {name: {k: torch.export.Dim.DYNAMIC for k in axes.get(name, {})} for name in inputs}
+    made = torch.onnx.export(
+        module, tuple(args), kwargs=dict(kwargs), dynamo=True, optimize=False, verbose=False,
+        input_names=inputs, output_names=outputs, dynamic_shapes=shapes)
+    made.save(path)
+
+
+def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, os.PathLike[str]],
+           dims: Union[Mapping[str, Mapping[int, str]], None] = None) -> str:
+    """Writes the module to an ONNX file and returns the path.
+
+    example_inputs: the arguments of forward: a tensor, a tuple, or a dictionary of keywords. The
+    first dimension of every input is dynamic ("batch"); dims names further ones,
+    {"input_ids": {1: "seq"}}. Inputs have the names of forward's parameters, outputs are called
+    "output" (or "output0", ...), or have the keys of the result.
+    """
+    import torch
+
+    args, kwargs = _arguments(module, example_inputs)
+    inputs = _names(module, args, kwargs)
+    tensors = dict(zip(inputs, [*args, *kwargs.values()]))
+    axes = {n: {0: "batch", **(dims or {}).get(n, {})} for n, t in tensors.items()
+            if isinstance(t, torch.Tensor) and t.dim()}
+    was = {name: m.training for name, m in module.named_modules()}
+    kept = {k: v.clone() for k, v in module.state_dict().items()}
+    failed: list[str] = []
+    try:
+        module.eval()
+        outputs = _outputs(module, args, kwargs)
+        module.train()
+        for way in (_old, _new):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    way(module, args, kwargs, os.fspath(path), inputs, outputs, axes)
+                return os.fspath(path)
+            except Exception as error:  # pylint: disable=broad-except
+                failed.append(f"{way.__name__[1:]} exporter: {error}")
+            module.eval()  # the new exporter keeps BatchNorm only so
+        raise RuntimeError("torch cannot export this module to ONNX:\n" + "\n".join(failed))
+    finally:
+        for name, m in module.named_modules():
+            m.training = was[name]
+        module.load_state_dict(kept)  # a traced forward pass moves running statistics

@@ -1,0 +1,207 @@
+"""Plans and runs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
+
+from . import _export, _program, _weights
+
+if TYPE_CHECKING:
+    import torch
+
+Path = Union[str, "os.PathLike[str]"]
+Model = Union["torch.nn.Module", Path]
+
+
+def _size(bytes_: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if bytes_ < 1024 or unit == "GiB":
+            return f"{bytes_:.1f} {unit}" if unit != "B" else f"{int(bytes_)} B"
+        bytes_ /= 1024
+    return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run will take: bytes of the whole process, predicted time of a step."""
+
+    fits: bool
+    total_bytes: int
+    minimum_bytes: Optional[int]
+    step_ms: float
+    parameters: int
+    details: Mapping[str, Any] = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        need = f"{_size(self.total_bytes)} for the whole process, {self.step_ms:.1f} ms per step"
+        if self.fits:
+            return f"fits: {need}, {self.parameters} parameters"
+        least = f"; smallest budget {_size(self.minimum_bytes)}" if self.minimum_bytes else ""
+        return f"does not fit: {need}{least}"
+
+
+class Plot:
+    """A drawing of the losses: shown by notebooks, written by save."""
+
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: Path) -> None:
+        """Writes an SVG file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.svg)
+
+
+def _line(points: list[tuple[float, float]], box: tuple[float, float, float, float],
+          colour: str) -> str:
+    """A curve in a box (first and last step, lowest and highest loss) of 600 x 240."""
+    x0, x1, y0, y1 = box
+    at = " ".join(f"{50 + 540 * (x - x0) / ((x1 - x0) or 1):.1f},"
+                  f"{220 - 200 * (y - y0) / ((y1 - y0) or 1):.1f}" for x, y in points)
+    return f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{at}"/>'
+
+
+class Run:
+    """A folder that ``plimsoll train --out`` writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.fspath(path)
+
+    def __repr__(self) -> str:
+        return f"Run({self.path!r})"
+
+    def _table(self, name: str) -> list[dict[str, float]]:
+        path = os.path.join(self.path, name)
+        if not os.path.exists(path):
+            return []
+        with open(path, newline="", encoding="utf-8") as file:
+            return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+
+    @property
+    def model(self) -> str:
+        """The trained weights, a safetensors file."""
+        return os.path.join(self.path, "model.safetensors")
+
+    @property
+    def steps(self) -> list[dict[str, float]]:
+        """One dictionary for each step: step, loss, lr, ..."""
+        return self._table("metrics.csv")
+
+    @property
+    def evaluations(self) -> list[dict[str, float]]:
+        """One dictionary for each evaluation: step, loss, accuracy, ..."""
+        return self._table("eval.csv")
+
+    def plot(self) -> Plot:
+        """Draws the training loss (grey) and the loss of evaluations (blue) over the steps."""
+        train = [(r["step"], r["loss"]) for r in self.steps if "loss" in r]
+        held_out = [(r["step"], r["loss"]) for r in self.evaluations if "loss" in r]
+        both = train + held_out
+        if not both:
+            raise ValueError(f"{self.path} has no losses yet")
+        xs, ys = [p[0] for p in both], [p[1] for p in both]
+        box = (min(xs), max(xs), min(ys), max(ys))
+        return Plot(
+            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 260" font-size="11" '
+            'font-family="sans-serif"><rect width="600" height="260" fill="white"/>'
+            + _line(train, box, "#999") + _line(held_out, box, "#06c")
+            + f'<text x="4" y="24">{box[3]:.4g}</text><text x="4" y="222">{box[2]:.4g}</text>'
+            f'<text x="50" y="245">{box[0]:g}</text>'
+            f'<text x="590" y="245" text-anchor="end">step {box[1]:g}</text></svg>')
+
+    def load(self, module: "torch.nn.Module") -> list[str]:
+        """Loads the trained weights into a module; returns the names that the file lacks."""
+        return _weights.load_weights(module, self.model)
+
+    def predict(self, data: Path, out: Path, **keys: Any) -> str:
+        """Runs ``plimsoll predict`` and returns the path of the results."""
+        _program.ask(["predict", self.path, "--input", os.fspath(data), "--out", os.fspath(out),
+                      *_program.settings(keys)])
+        return os.fspath(out)
+
+
+_last: Optional[Run] = None
+
+
+def last_run() -> Run:
+    """The last run that train started in this process."""
+    if _last is None:
+        raise ValueError("no run was started: call plimsoll.train first, or plimsoll.Run(folder)")
+    return _last
+
+
+def _file_of(model: Model, example_inputs: Optional[_export.Example], folder: Path,
+             dims: Optional[Mapping[str, Mapping[int, str]]]) -> str:
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model)
+    if example_inputs is None:
+        raise ValueError("example_inputs are needed: the arguments of the module's forward")
+    return _export.export(model, example_inputs, os.path.join(folder, "model.onnx"), dims)
+
+
+def _options(memory: Optional[str], device: Optional[str]) -> list[str]:
+    chosen = [] if memory is None else ["--memory", str(memory)]
+    return chosen if device is None else [*chosen, "--device", device]
+
+
+def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
+         memory: Optional[str] = None, device: Optional[str] = None,
+         dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, **keys: Any) -> Plan:
+    """Plans a training run without starting it.
+
+    model: a module, or an ONNX file. memory: budget of the whole process, "6GB". device: "cpu",
+    "cuda", or a GPU that is not here, "rtx3090". dynamic: further dynamic dimensions of the export,
+    {"input_ids": {1: "seq"}}, whose sizes the key dims gives, dims={"seq": 128}.
+    """
+    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+        path = _file_of(model, example_inputs, folder, dynamic)
+        text = _program.ask(["plan", path, "--json", *_options(memory, device),
+                             *_program.settings(keys)], accept=(0, 3))
+    p = json.loads(text)
+    return Plan(p["fits"], p["total_bytes"], p.get("minimum_bytes"), p["predicted_step_ms"],
+                p["parameters"], p)
+
+
+def _write_arrays(data: Mapping[str, Any], folder: str) -> str:
+    """Arrays or tensors as NAME.npy in a folder."""
+    import numpy
+
+    os.makedirs(folder, exist_ok=True)
+    for name, value in data.items():
+        if hasattr(value, "detach"):
+            value = value.detach().cpu().numpy()
+        numpy.save(os.path.join(folder, f"{name}.npy"), numpy.ascontiguousarray(value))
+    return folder
+
+
+def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
+          data: Union[Path, Mapping[str, Any]], out: Path, loss: str = "auto",
+          memory: Optional[str] = None, device: Optional[str] = None,
+          dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, **keys: Any) -> Run:
+    """Trains a module within a memory budget and loads the trained weights back into it.
+
+    data: a folder of class folders, arrays, a table (docs/DATA.md), or a dictionary of arrays with
+    the names of the inputs and of the targets ("label" for classes, "target" for numbers). out:
+    folder of the run; an existing run in it is resumed. loss: docs/TRAIN_ONNX.md. Its progress is printed.
+    """
+    global _last
+    out = os.fspath(out)
+    os.makedirs(out, exist_ok=True)
+    path = _file_of(model, example_inputs, out, dynamic)
+    place = (_write_arrays(data, os.path.join(out, "data")) if isinstance(data, Mapping)
+             else os.fspath(data))
+    run = Run(out)
+    _last = run
+    _program.follow(["train", path, f"loss={loss}", f"data.path={place}", "--out", out,
+                     *_options(memory, device), *_program.settings(keys)])
+    if not isinstance(model, (str, os.PathLike)):
+        run.load(model)
+    return run
