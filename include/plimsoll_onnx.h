@@ -125,6 +125,14 @@ PL_API pl_status pl_onnx_build(pl_onnx *o, pl_nn *m, const pl_onnx_opts *opts, i
 PL_API pl_status pl_onnx_slot_read(pl_onnx *o, const pl_slot *slot, void *to,
                                    bool *known) PL_MUST_USE;
 
+/* ---- writing ------------------------------------------------------------------------------ */
+/* Writes the model to `path` for inference: the same file with the tensors of `weights` (a model
+ * file: safetensors or PyTorch's, in the layout of files) in place of the initializers of the same
+ * names. BatchNormalization and Dropout are switched to evaluation. The file appears whole or not
+ * at all. *tensors: how many initializers were replaced; NULL: not wanted. */
+PL_API pl_status pl_onnx_write(pl_onnx *o, const char *weights, const char *path,
+                               int *tensors) PL_MUST_USE;
+
 /* ---- ops ---------------------------------------------------------------------------------- */
 /* The table of ops (docs/ONNX.md), by name; false: there is no op i. */
 typedef struct pl_onnx_op {

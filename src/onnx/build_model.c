@@ -202,6 +202,10 @@ static pl_status emit(pl_ox_call *c)
     if (f && !op) return inline_function(c, f);
     if (!op) return lacks_op(c);
     bool done = false;
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in[i] && c->in[i]->item && !strstr(c->op, "Sequence") && strcmp(c->op, "If") != 0 &&
+            strcmp(c->op, "Identity") != 0)
+            return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "input %d is a sequence of tensors", i);
     PL_TRY(pl_ox_fold(c, &done));
     if (done) return PL_OK;
     pl_scope_push(c->g, c->node->name && c->node->name[0] ? c->node->name : c->op);
@@ -382,6 +386,8 @@ static pl_status set_outputs(pl_ox_build *b, int n_out, pl_onnx_value *out)
     for (int i = 0; i < n_out; i++) {
         pl_ox_val *v = look_up(b->scope, out[i].name);
         PL_FAIL_IF(!v, PL_ERR_CONFIG, "%s: there is no value '%s'", b->model->path, out[i].name);
+        PL_FAIL_IF(v->item, PL_ERR_UNSUPPORTED, "%s: output '%s' is a sequence", b->model->path,
+                   out[i].name);
         PL_FAIL_IF(out[i].channels_last && v->rank < 2, PL_ERR_SHAPE,
                    "%s: output '%s' has %d dimensions and no channels", b->model->path, out[i].name,
                    v->rank);

@@ -327,8 +327,14 @@ pl_status pl_ox_tensor_read(const pl_onnx *o, const pl_ox_tensor *t, pl_arena *m
                "%s: tensor '%s' has %lld elements, too many for a constant", o->path, name_of(t),
                (long long)n);
     /* Sizes first: the dimensions of a damaged file must not decide how much memory is taken. */
-    if (t->data_location != 1 && !t->has_raw_at && !t->has_raw_data &&
-        typed_count(t, floats) < (size_t)n)
+    uint64_t bytes = ((uint64_t)n * (uint64_t)types[t->data_type].bits + 7) / 8;
+    uint64_t raw = t->has_raw_at ? t->raw_bytes : t->raw_data.len;
+    uint8_t last;
+    if (t->data_location == 1) {
+        if (bytes) PL_TRY(read_external(o, t, bytes - 1, 1, &last));
+    } else if (t->has_raw_at || t->has_raw_data) {
+        if (raw != bytes) return short_of(o, t, n, raw, "bytes in the file");
+    } else if (typed_count(t, floats) < (size_t)n)
         return short_of(o, t, n, typed_count(t, floats), "numbers in the file");
     pl_ox_host h;
     PL_TRY(host_room(mem, n, floats, &h));

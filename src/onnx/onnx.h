@@ -80,6 +80,11 @@ struct pl_onnx {
     int64_t opset;        /* of the default domain */
 };
 
+/* Opens a model that lies in memory, for tests and fuzzers; data is borrowed. External data lie in
+ * `folder`. */
+pl_status pl_ox_open_memory(const void *data, size_t len, const char *folder,
+                            pl_onnx **out) PL_MUST_USE;
+
 pl_ox_map *pl_ox_map_new(pl_arena *mem);
 void *pl_ox_map_get(const pl_ox_map *m, const char *key);                        /* NULL if none */
 pl_status pl_ox_map_put(pl_ox_map *m, const char *key, void *value) PL_MUST_USE; /* key borrowed */
@@ -107,6 +112,8 @@ typedef struct pl_ox_val {
     const pl_ox_init *init;   /* a tensor of the file */
     pl_val v;                 /* physical; none: not in the graph yet */
     int perm[PL_MAX_RANK];
+    struct pl_ox_val **item; /* of a sequence, which is no tensor; NULL: a tensor */
+    int n_item;
 } pl_ox_val;
 
 typedef struct pl_ox_scope pl_ox_scope;

@@ -268,7 +268,6 @@ static pl_status read_opset(pl_onnx *o)
 
 static pl_status read_model(pl_onnx *o)
 {
-    PL_TRY(pl_file_open(o->path, PL_ERR_FILE, &o->file));
     PL_TRY(pl_ox_parse(&o->file, &o->mem, &o->proto));
     PL_FAIL_IF(!o->proto->graph, PL_ERR_FILE, "%s: there is no graph in it: not an ONNX model",
                o->path);
@@ -289,23 +288,41 @@ static pl_status read_model(pl_onnx *o)
     return PL_OK;
 }
 
-pl_status pl_onnx_open(const char *path, pl_onnx **out)
+static pl_status open_file(const char *path, const char *folder, size_t folder_len,
+                           const pl_file *memory, pl_onnx **out)
 {
     pl_arena mem = PL_ARENA_INIT;
     pl_onnx *o = pl_arena_new(&mem, pl_onnx, 1);
     if (!o) return PL_ERR_MEMORY;
     o->mem = mem;
     o->file = (pl_file)PL_FILE_NONE;
-    const char *slash = strrchr(path, '/');
     o->path = pl_arena_strdup(&o->mem, path);
-    o->folder = slash ? pl_arena_strndup(&o->mem, path, (size_t)(slash - path + (slash == path)))
-                      : pl_arena_strdup(&o->mem, ".");
-    pl_status rc = o->path && o->folder ? read_model(o) : PL_ERR_MEMORY;
+    o->folder = pl_arena_strndup(&o->mem, folder, folder_len);
+    pl_status rc = o->path && o->folder ? PL_OK : PL_ERR_MEMORY;
+    if (rc == PL_OK && memory)
+        o->file = *memory;
+    else if (rc == PL_OK)
+        rc = pl_file_open(o->path, PL_ERR_FILE, &o->file);
+    if (rc == PL_OK) rc = read_model(o);
     if (rc == PL_OK)
         *out = o;
     else
         pl_onnx_free(o);
     return rc;
+}
+
+pl_status pl_onnx_open(const char *path, pl_onnx **out)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return open_file(path, ".", 1, NULL, out);
+    return open_file(path, path, (size_t)(slash - path + (slash == path)), NULL, out);
+}
+
+pl_status pl_ox_open_memory(const void *data, size_t len, const char *folder, pl_onnx **out)
+{
+    pl_file f = PL_FILE_NONE;
+    pl_file_open_memory(data, len, "memory", PL_ERR_FILE, &f);
+    return open_file("memory", folder, strlen(folder), &f, out);
 }
 
 void pl_onnx_free(pl_onnx *o)

@@ -69,7 +69,7 @@ pl_status pl_ox_set(pl_ox_call *c, int k, pl_val v, const int *perm)
 
 bool pl_ox_known(pl_ox_build *b, pl_ox_val *v)
 {
-    if (!v) return false;
+    if (!v || v->item) return false;
     if (v->known) return true;
     if (!v->init || v->init->about.weight || v->init->role == PL_OX_ROLE_BUFFER) return false;
     if (pl_ox_elems(v) > PL_OX_HOST_ELEMS) return false;

@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "onnx/onnx.h"
+#include "plimsoll_optim.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -116,7 +117,8 @@ static pl_status build(node_case *t, bool training, bool fixed)
     return pl_session_new(t->store, 1, &t->program, &t->session);
 }
 
-static pl_status run(node_case *t)
+/* Initial values of all slots. */
+static pl_status fill(node_case *t)
 {
     PL_TRY(pl_session_init(t->session, 1));
     for (int i = 0; i < pl_store_count(t->store); i++) {
@@ -124,6 +126,11 @@ static pl_status run(node_case *t)
         PL_TRY(pl_onnx_slot_read(t->model, pl_store_slot(t->store, i),
                                  pl_session_slot(t->session, i), &known));
     }
+    return PL_OK;
+}
+
+static pl_status run(node_case *t)
+{
     for (int i = 0; i < pl_onnx_input_count(t->model); i++) {
         pl_type type;
         void *to =
@@ -170,7 +177,7 @@ static node_result compare(node_case *t, const char *folder)
     return NODE_PASSED;
 }
 
-static node_result run_set(node_case *t, const char *folder, bool training)
+static node_result read_inputs(node_case *t, const char *folder)
 {
     for (int i = 0; i < pl_onnx_input_count(t->model); i++) {
         char file[64];
@@ -178,17 +185,24 @@ static node_result run_set(node_case *t, const char *folder, bool training)
         if (i >= MAX_PORTS || read_tensor(t, folder, file, &t->type[i], &t->data[i]) != PL_OK)
             return say(t, NODE_REFUSED, pl_error_text());
     }
+    return NODE_PASSED;
+}
+
+static node_result run_set(node_case *t, const char *folder, bool training)
+{
+    node_result r = read_inputs(t, folder);
+    if (r != NODE_PASSED) return r;
     pl_status rc = build(t, training, false);
     if (rc != PL_OK && pl_onnx_input_count(t->model) > 0) {
         drop(t);
         rc = build(t, training, true);
     }
     if (rc != PL_OK) return say(t, NODE_REFUSED, pl_error_text());
-    if (run(t) != PL_OK) return say(t, NODE_FAILED, pl_error_text());
+    if (fill(t) != PL_OK || run(t) != PL_OK) return say(t, NODE_FAILED, pl_error_text());
     return compare(t, folder);
 }
 
-node_result node_run(const char *folder, char *why, size_t cap)
+static node_case *case_new(const char *folder, char *why, size_t cap, node_result *r)
 {
     char path[1024];
     node_case *t = pl_sys_alloc(sizeof *t);
@@ -196,8 +210,24 @@ node_result node_run(const char *folder, char *why, size_t cap)
     t->cap = cap;
     why[0] = 0;
     snprintf(path, sizeof path, "%s/model.onnx", folder);
-    node_result r = pl_onnx_open(path, &t->model) == PL_OK ? NODE_PASSED
-                                                           : say(t, NODE_REFUSED, pl_error_text());
+    *r = pl_onnx_open(path, &t->model) == PL_OK ? NODE_PASSED
+                                                : say(t, NODE_REFUSED, pl_error_text());
+    return t;
+}
+
+static void case_free(node_case *t)
+{
+    drop(t);
+    pl_onnx_free(t->model);
+    pl_arena_release(&t->mem);
+    pl_sys_free(t);
+}
+
+node_result node_run(const char *folder, char *why, size_t cap)
+{
+    char path[1024];
+    node_result r;
+    node_case *t = case_new(folder, why, cap, &r);
     bool training = strstr(folder, "batchnorm") && strstr(folder, "training_mode");
     for (int k = 0; r == NODE_PASSED; k++) {
         snprintf(path, sizeof path, "%s/test_data_set_%d", folder, k);
@@ -205,9 +235,78 @@ node_result node_run(const char *folder, char *why, size_t cap)
         r = run_set(t, path, training);
         drop(t);
     }
-    drop(t);
-    pl_onnx_free(t->model);
-    pl_arena_release(&t->mem);
-    pl_sys_free(t);
+    case_free(t);
+    return r;
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+static pl_status build_training(node_case *t, const pl_type *target, const char *frozen, bool plain,
+                                double rate)
+{
+    pl_onnx_opts o = {.plain = plain, .frozen = frozen};
+    pl_onnx_value out = {.name = pl_onnx_output(t->model, 0)->name};
+    t->store = pl_store_new();
+    pl_graph *g = pl_graph_new(t->store);
+    t->nn = pl_nn_new(g, true);
+    pl_status rc = pl_onnx_build(t->model, t->nn, &o, 0, NULL, 1, &out);
+    if (rc == PL_OK) {
+        pl_val loss = pl_loss_mse(g, out.value, pl_input(g, "target", *target));
+        pl_optim optim = PL_OPTIM_INIT;
+        optim.lr.lr = rate;
+        pl_optim_apply(t->nn, loss, &optim, NULL);
+        pl_output(g, "loss", loss);
+        rc = pl_nn_finish(t->nn);
+    }
+    if (rc != PL_OK) {
+        pl_graph_free(g);
+        return rc;
+    }
+    pl_compile_opts c = PL_COMPILE_INIT;
+    PL_TRY(pl_compile(g, &c, &t->program));
+    return pl_session_new(t->store, 1, &t->program, &t->session);
+}
+
+static node_result train(node_case *t, const char *folder, bool plain, double tolerance)
+{
+    char path[1024], text[200], *frozen = NULL;
+    size_t len;
+    pl_type type;
+    void *target;
+    double want, rate = 0;
+    snprintf(path, sizeof path, "%s/test_data_set_0", folder);
+    node_result r = read_inputs(t, path);
+    if (r != NODE_PASSED) return r;
+    pl_status rc = read_tensor(t, path, "target.pb", &type, &target);
+    snprintf(path, sizeof path, "%s/frozen.txt", folder); /* names, separated by commas */
+    if (rc == PL_OK && access(path, R_OK) == 0) rc = pl_sys_read_file(path, 1 << 20, &frozen, &len);
+    snprintf(path, sizeof path, "%s/losses.txt", folder);
+    FILE *f = fopen(path, "r");
+    if (!f || fscanf(f, "%lf", &rate) != 1) rc = pl_fail(PL_ERR_IO, "there is no losses.txt");
+    if (rc == PL_OK)
+        rc = build_training(t, &type, frozen && frozen[0] ? frozen : NULL, plain, rate);
+    pl_sys_free(frozen);
+    if (rc != PL_OK) r = say(t, NODE_REFUSED, pl_error_text());
+    if (rc == PL_OK && fill(t) != PL_OK) r = say(t, NODE_FAILED, pl_error_text());
+    for (int step = 0; r == NODE_PASSED && fscanf(f, "%lf", &want) == 1; step++) {
+        pl_type have_type;
+        memcpy(pl_session_input(t->session, t->program, "target", &have_type), target,
+               pl_type_bytes(&type));
+        rc = run(t);
+        const float *loss = pl_session_output(t->session, t->program, "loss", &have_type);
+        double have = rc == PL_OK && loss ? (double)*loss : HUGE_VAL;
+        if (fabs(have - want) <= tolerance * fabs(want)) continue;
+        snprintf(text, sizeof text, "loss of step %d is %.9g, wanted %.9g", step, have, want);
+        r = say(t, NODE_WRONG, text);
+    }
+    if (f) fclose(f);
+    return r;
+}
+
+node_result node_train(const char *folder, bool plain, double tolerance, char *why, size_t cap)
+{
+    node_result r;
+    node_case *t = case_new(folder, why, cap, &r);
+    if (r == NODE_PASSED) r = train(t, folder, plain, tolerance);
+    case_free(t);
     return r;
 }

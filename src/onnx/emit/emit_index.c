@@ -1,5 +1,5 @@
 /* emit_index.c - gathers and scatters, largest elements, running sums, triangles. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 #include "onnx/host.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * The engine's own resize serves the forms that PyTorch exports. Every other form of Resize is
  * separable: along each axis the result is a matrix of weights times the input, and the matrix is
  * known at import. Nearest neighbours are a gather with known indices. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 #include "onnx/host.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #define PL_OX_OP(name, domain, emit, about) pl_ox_emit pl_ox_emit_##emit;
 #define PL_OX_SAME(name, domain, emit, about)
-#include "onnx/ops.def"
+#include "onnx/emit/ops.def"
 
 /* Brings n inputs, starting with input `first`, to one rank and one physical order; a NULL input is
  * an error. perm has the order of the results. */

@@ -1,11 +1,11 @@
 /* op_rows.c - the table of ops (ops.def), searched by name. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 
 #include <string.h>
 
 static const pl_ox_op table[] = {
 #define PL_OX_OP(name, domain, emit, about) {name, domain, pl_ox_emit_##emit, about},
-#include "onnx/ops.def"
+#include "onnx/emit/ops.def"
 };
 enum { N_OPS = sizeof table / sizeof *table };
 

@@ -6,7 +6,7 @@
  * training_mode 1 are the standard's: with the biased variance.
  *
  * Norms of f16 and bf16 compute in f32 and round once. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 
 #include "nn/nn.h"
 

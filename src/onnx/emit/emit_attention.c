@@ -3,8 +3,8 @@
  * Without a mask and a cap on the scores, attention is the engine's op, which stores no
  * probabilities and wants [B, N, H, D]; that is the physical order of heads that an exporter made
  * by Reshape and Transpose, so nothing is copied. */
-#include "onnx/attention_op.h"
-#include "onnx/emit.h"
+#include "onnx/emit/attention_op.h"
+#include "onnx/emit/emit.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* emit_source.c - constants, shapes, random numbers, dropout and branches. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 #include "onnx/host.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* emit_shape.c - ops that move elements: reshaping, transposing, slicing, joining, padding. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 #include "onnx/host.h"
 
 #include <string.h>

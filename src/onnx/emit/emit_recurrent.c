@@ -3,7 +3,7 @@
  * Sequences have a fixed length, so the steps are unrolled: the products with the inputs of all
  * steps are one matrix product, and each step has the product with the hidden state. Samples that
  * are shorter (sequence_lens) keep their state beyond their end and return zeros there. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  *
  * Convolutions and pools work channels-last: [N, s.., C] with weights [O, k.., I]; an operand in
  * another order is permuted. auto_pad and ceil_mode become explicit padding. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 
 #include <math.h>
 #include <string.h>

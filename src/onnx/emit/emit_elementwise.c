@@ -1,5 +1,5 @@
 /* emit_elementwise.c - ops that work element by element, in whatever order the operands have. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,6 +8,7 @@ pl_status pl_ox_input(pl_ox_call *c, int k, pl_ox_val **v, pl_val *x)
 {
     if (!pl_ox_has(c, k)) return pl_ox_fail(c, PL_ERR_FILE, "input %d is missing", k);
     *v = c->in[k];
+    if ((*v)->item) return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "input %d is a sequence", k);
     *x = pl_ox_any(c->b, *v);
     return PL_OK;
 }
@@ -160,7 +161,12 @@ static pl_val thresholded(pl_graph *g, pl_val x, double alpha)
     return pl_select(g, pl_gt(g, x, pl_full_like(g, x, alpha)), x, pl_full_like(g, x, 0));
 }
 
-UNARY(identity, x)
+pl_status pl_ox_emit_identity(pl_ox_call *c)
+{
+    if (!pl_ox_has(c, 0)) return pl_ox_fail(c, PL_ERR_FILE, "input 0 is missing");
+    return pl_ox_set_val(c, 0, c->in[0]);
+}
+
 UNARY(neg, pl_neg(g, x))
 UNARY(abs, pl_abs(g, x))
 UNARY(sign, pl_sign(g, x))

@@ -1,5 +1,5 @@
 /* emit_loss.c - losses that the standard has, and Einsum. */
-#include "onnx/emit.h"
+#include "onnx/emit/emit.h"
 
 #include <string.h>
 

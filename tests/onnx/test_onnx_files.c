@@ -1,0 +1,274 @@
+/* test_onnx_files.c - damaged and hostile ONNX files are refused, with the reason. */
+#include "base/str.h"
+#include "base/sys.h"
+#include "onnx/onnx.h"
+#include "tests/lib/test.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* ---- a small writer of messages -------------------------------------------------------------- */
+static void put_number(pl_str *s, int field, uint64_t v)
+{
+    char b[20];
+    size_t n = 0;
+    uint64_t key = (uint64_t)field << 3;
+    for (int k = 0; k < 2; k++) {
+        uint64_t x = k ? v : key;
+        do {
+            b[n++] = (char)((x & 127) | (x > 127 ? 128 : 0));
+            x >>= 7;
+        } while (x);
+    }
+    pl_str_addn(s, b, n);
+}
+
+static void put_bytes(pl_str *s, int field, const void *data, size_t len)
+{
+    pl_str head = PL_STR_INIT;
+    put_number(&head, field, len);
+    head.text[0] = (char)(head.text[0] | 2); /* length-delimited; field numbers are below 16 */
+    pl_str_addn(s, head.text, head.len);
+    pl_str_addn(s, data, len);
+    pl_str_release(&head);
+}
+
+static void put_text(pl_str *s, int field, const char *text)
+{
+    put_bytes(s, field, text, strlen(text));
+}
+
+static void put_message(pl_str *s, int field, pl_str *m)
+{
+    put_bytes(s, field, m->text ? m->text : "", m->len);
+    pl_str_release(m);
+}
+
+/* A node with one input and one output. */
+static void put_node(pl_str *graph, const char *op, const char *in, const char *out)
+{
+    pl_str n = PL_STR_INIT;
+    put_text(&n, 1, in);
+    put_text(&n, 2, out);
+    put_text(&n, 3, "the_node");
+    put_text(&n, 4, op);
+    put_message(graph, 1, &n);
+}
+
+/* An input or output (field 11 or 12) of floats; name NULL: dimension of `size`. */
+static void put_port(pl_str *graph, int field, const char *name, const char *dim_name, int64_t size)
+{
+    pl_str dim = PL_STR_INIT, shape = PL_STR_INIT, tensor = PL_STR_INIT, type = PL_STR_INIT;
+    pl_str info = PL_STR_INIT;
+    if (dim_name)
+        put_text(&dim, 2, dim_name);
+    else
+        put_number(&dim, 1, (uint64_t)size);
+    pl_str batch = PL_STR_INIT;
+    put_number(&batch, 1, 2);
+    put_message(&shape, 1, &batch);
+    put_message(&shape, 1, &dim);
+    put_number(&tensor, 1, PL_OX_FLOAT);
+    put_message(&tensor, 2, &shape);
+    put_message(&type, 1, &tensor);
+    put_text(&info, 1, name);
+    put_message(&info, 2, &type);
+    put_message(graph, field, &info);
+}
+
+/* The model of a graph, opset 17; graph is released. */
+static pl_str model_of(pl_str *graph)
+{
+    pl_str m = PL_STR_INIT, opset = PL_STR_INIT;
+    put_number(&m, 1, 8);
+    put_message(&m, 7, graph);
+    put_number(&opset, 2, 17);
+    put_message(&m, 8, &opset);
+    return m;
+}
+
+/* Opens and builds; the error text stays readable. */
+static pl_status try_model(const pl_str *m, const char *folder)
+{
+    pl_onnx *o;
+    PL_TRY(pl_ox_open_memory(m->text, m->len, folder, &o));
+    pl_store *s = pl_store_new();
+    pl_graph *g = pl_graph_new(s);
+    pl_nn *nn = pl_nn_new(g, true);
+    pl_status rc = pl_onnx_build(o, nn, NULL, 0, NULL, 0, NULL);
+    for (int i = 0; rc == PL_OK && i < pl_store_count(s); i++) {
+        const pl_slot *slot = pl_store_slot(s, i);
+        void *to = pl_sys_alloc(pl_type_bytes(&slot->type));
+        bool known;
+        rc = to ? pl_onnx_slot_read(o, slot, to, &known) : PL_ERR_MEMORY;
+        pl_sys_free(to);
+    }
+    pl_nn_free(nn);
+    pl_graph_free(g);
+    pl_store_free(s);
+    pl_onnx_free(o);
+    return rc;
+}
+
+#define REFUSED(model, folder, code, part)                                                         \
+ do {                                                                                              \
+  pl_status rc_ = try_model(&(model), folder);                                                     \
+  pl_str_release(&(model));                                                                        \
+  CHECK_MSG(rc_ == (code) && strstr(pl_error_text(), part), "%s: %s", pl_status_name(rc_),         \
+            pl_error_text());                                                                      \
+ } while (0)
+
+/* A graph with the node Add of x and a tensor, whose fields the caller has written. */
+static pl_str model_with_tensor(pl_str *tensor)
+{
+    pl_str g = PL_STR_INIT, n = PL_STR_INIT;
+    put_text(&n, 1, "x");
+    put_text(&n, 1, "layer.weight");
+    put_text(&n, 2, "y");
+    put_text(&n, 4, "Add");
+    put_message(&g, 1, &n);
+    put_message(&g, 5, tensor);
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    return model_of(&g);
+}
+
+static pl_str external_tensor(const char *location, const char *offset, const char *length)
+{
+    const char *pairs[][2] = {{"location", location}, {"offset", offset}, {"length", length}};
+    pl_str t = PL_STR_INIT;
+    put_number(&t, 1, 3);
+    put_number(&t, 2, PL_OX_FLOAT);
+    put_text(&t, 8, "layer.weight");
+    for (int i = 0; i < 3; i++) {
+        pl_str p = PL_STR_INIT;
+        if (!pairs[i][1]) continue;
+        put_text(&p, 1, pairs[i][0]);
+        put_text(&p, 2, pairs[i][1]);
+        put_message(&t, 13, &p);
+    }
+    put_number(&t, 14, 1);
+    return model_with_tensor(&t);
+}
+
+TEST(onnx_external_data_stay_in_the_folder_of_the_model)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    const char *dir = pl_test_dir();
+    const float numbers[4] = {1, 2, 3, 4};
+    CHECK_OK(pl_sys_write_file(pl_test_path("weights.bin"), numbers, sizeof numbers));
+    CHECK(symlink("/etc/passwd", pl_test_path("link.bin")) == 0);
+
+    pl_str good = external_tensor("weights.bin", "4", "12");
+    pl_status rc = try_model(&good, dir);
+    pl_str_release(&good);
+    CHECK_OK(rc);
+    pl_str up = external_tensor("../../etc/passwd", "0", "12");
+    REFUSED(up, dir, PL_ERR_FILE, "outside the folder");
+    pl_str absolute = external_tensor("/etc/passwd", "0", "12");
+    REFUSED(absolute, dir, PL_ERR_FILE, "outside the folder");
+    pl_str link = external_tensor("link.bin", "0", "12");
+    REFUSED(link, dir, PL_ERR_FILE, "link out of the folder");
+    pl_str far = external_tensor("weights.bin", "8", "12");
+    REFUSED(far, dir, PL_ERR_FILE, "wants 12 bytes at byte 8");
+    pl_str negative = external_tensor("weights.bin", "-4", "12");
+    REFUSED(negative, dir, PL_ERR_FILE, "bad offset");
+    pl_str shorter = external_tensor("weights.bin", "0", "8");
+    REFUSED(shorter, dir, PL_ERR_FILE, "length given for the tensor: 8");
+}
+
+TEST(onnx_tensors_with_impossible_sizes_are_refused)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    static const int64_t dims[] = {-3, INT64_MAX / 2, 1 << 30};
+    static const char *const why[] = {"dimension of -3", "dimension of", "1073741824 elements"};
+    for (int i = 0; i < 3; i++) {
+        pl_str t = PL_STR_INIT;
+        put_number(&t, 1, (uint64_t)dims[i]);
+        put_number(&t, 2, PL_OX_FLOAT);
+        put_text(&t, 8, "layer.weight");
+        put_text(&t, 9, "abcdefgh");
+        if (i == 1) put_number(&t, 1, 64);
+        pl_str m = model_with_tensor(&t);
+        pl_onnx *o;
+        pl_status rc = pl_ox_open_memory(m.text, m.len, ".", &o);
+        if (rc == PL_OK && i == 2) { /* its size is compared with its bytes when it is read */
+            pl_ox_host h;
+            pl_arena mem = PL_ARENA_INIT;
+            rc = pl_ox_tensor_read(o, o->init[0].tensor, &mem, &h);
+            pl_arena_release(&mem);
+            pl_onnx_free(o);
+        }
+        pl_str_release(&m);
+        CHECK_MSG(rc == PL_ERR_FILE && strstr(pl_error_text(), why[i]), "%s", pl_error_text());
+    }
+}
+
+TEST(onnx_errors_name_the_node_and_the_way_out)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    pl_str g = PL_STR_INIT;
+    put_node(&g, "Relu", "y", "z");
+    put_node(&g, "Relu", "z", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str cycle = model_of(&g);
+    REFUSED(cycle, ".", PL_ERR_FILE, "the_node");
+
+    put_node(&g, "Frobnicate", "x", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str lacks = model_of(&g);
+    REFUSED(lacks, ".", PL_ERR_UNSUPPORTED,
+            "Frobnicate node 'the_node' (output 'y'): there is no op Frobnicate");
+
+    put_node(&g, "Relu", "x", "y");
+    put_port(&g, 11, "x", "seq", 0);
+    put_port(&g, 12, "y", "seq", 0);
+    pl_str open = model_of(&g);
+    REFUSED(open, ".", PL_ERR_CONFIG, "dims.seq=SIZE");
+
+    put_node(&g, "NonZero", "x", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str depends = model_of(&g);
+    REFUSED(depends, ".", PL_ERR_UNSUPPORTED, "depends on data");
+}
+
+TEST(onnx_deep_nesting_is_refused)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    pl_str g = PL_STR_INIT; /* graphs in attributes of nodes of graphs ... */
+    for (int i = 0; i < 200; i++) {
+        pl_str a = PL_STR_INIT, n = PL_STR_INIT, outer = PL_STR_INIT;
+        put_message(&a, 6, &g);
+        put_message(&n, 5, &a);
+        put_message(&outer, 1, &n);
+        g = outer;
+    }
+    pl_str m = model_of(&g);
+    REFUSED(m, ".", PL_ERR_FILE, "deep");
+}
+
+/* Every beginning of a file is refused or builds; no byte may crash the reader. */
+TEST(onnx_truncated_and_changed_files_do_no_harm)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    char *bytes;
+    size_t len;
+    CHECK_OK(pl_sys_read_file("tests/data/onnx/mlp-new/model.onnx", 1 << 20, &bytes, &len));
+    int refused = 0;
+    for (size_t n = 0; n < len; n++) {
+        pl_str part = {.text = bytes, .len = n};
+        refused += try_model(&part, ".") != PL_OK;
+    }
+    for (size_t n = 0; n < len; n++) {
+        char was = bytes[n];
+        bytes[n] = (char)(was ^ (n % 3 == 0 ? 0x80 : n % 3 == 1 ? 0x01 : 0x7f));
+        pl_str changed = {.text = bytes, .len = len};
+        refused += try_model(&changed, ".") != PL_OK;
+        bytes[n] = was;
+    }
+    pl_sys_free(bytes);
+    CHECK(refused > (int)len); /* all the beginnings, and many of the changes */
+}
