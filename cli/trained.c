@@ -120,6 +120,17 @@ static pl_status print_json(const trained_model *t, const char *out, const char 
     return rc;
 }
 
+/* A matrix product of fewer rows may run through another kernel, which adds in another order. */
+static void tell_shrunk(const trained_model *t)
+{
+    int64_t micro = pl_run_split_get(t->run).micro,
+            batch = pl_config_int(pl_run_config(t->run), "batch");
+    if (micro < batch && !t->progress.quiet)
+        cli_error("the budget allows %lld of %lld samples at a time (batch): results can differ in "
+                  "the last bit from those without the budget",
+                  (long long)micro, (long long)batch);
+}
+
 int trained_predict(trained_model *t, pl_predict_opts o, const char *counted)
 {
     pl_predict_info info = {0};
@@ -129,6 +140,7 @@ int trained_predict(trained_model *t, pl_predict_opts o, const char *counted)
     pl_status rc = pl_run_predict(t->run, &o, &info);
     double seconds = cli_seconds() - began;
     if (rc != PL_OK) return cli_fail(rc);
+    tell_shrunk(t);
     if (info.note[0]) cli_error("%s", info.note);
     if (info.bad)
         cli_error("%s picture%s could not be read and %s left out", cli_count(info.bad),

@@ -306,6 +306,12 @@ PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *o
 PL_API pl_status pl_predict_pixels(pl_prediction *p, int64_t i, int w, int h, uint8_t *rgb,
                                    bool *ok) PL_MUST_USE;
 
+/* Reads the picture in folder `dir` that has the path of picture i below --input, with any ending;
+ * for one file: of the same name. Scaled as by pl_predict_pixels. PL_ERR_DATA: there is none, or it
+ * cannot be read. */
+PL_API pl_status pl_predict_beside(pl_prediction *p, const char *dir, int64_t i, int w, int h,
+                                   uint8_t *rgb) PL_MUST_USE;
+
 /* Texts: --prompt, or the lines of the text file --input, encoded by pl_image_feed.encode or, where
  * that is NULL, looked up in data.prompts and data.embeddings; or the embeddings at --input, a row
  * of an .npy array or of the array pl_image_feed.text of a safetensors or HDF5 file. *row: type of

@@ -192,6 +192,19 @@ static void fill_canvas(job *j)
     for (int64_t i = 0; i < w * h * COLOURS; i++) j->bytes[i] = byte_of((double)j->canvas[i]);
 }
 
+/* Replaces the canvas as bytes by another picture of the same scene, scaled to the same size. */
+static pl_status other_canvas(job *j, const char *dir)
+{
+    int64_t w = j->tiles.w * VAE_FACTOR, h = j->tiles.h * VAE_FACTOR;
+    uint8_t *big = (uint8_t *)j->made; /* has room for four bytes per colour */
+    pl_status rc = pl_predict_beside(j->p, dir, j->at, (int)j->big_w, (int)j->big_h, big);
+    for (int64_t i = 0; i < w * h && rc == PL_OK; i++)
+        memcpy(j->bytes + i * COLOURS,
+               big + (mirrored(i / w, j->big_h) * j->big_w + mirrored(i % w, j->big_w)) * COLOURS,
+               COLOURS);
+    return rc;
+}
+
 /* Edges of the canvas, and their features for each tile. */
 static pl_status find_edges(job *j)
 {
@@ -202,6 +215,8 @@ static pl_status find_edges(job *j)
     uint8_t *edge = calloc((size_t)(w * h), 1);
     void *work = malloc(pl_canny_bytes((int)w, (int)h));
     pl_status rc = edge && work ? PL_OK : PL_ERR_MEMORY;
+    if (rc == PL_OK && !pl_config_is_null(j->c, "predict.edges_from"))
+        rc = other_canvas(j, pl_config_text(j->c, "predict.edges_from"));
     if (rc == PL_OK && pl_config_bool(j->c, "predict.edges"))
         pl_canny(j->bytes, (int)w, (int)h, (int)limit[0], (int)limit[1], edge, work);
     for (int64_t i = 0; i < sr_tiles_count(&j->tiles) && rc == PL_OK; i++) {

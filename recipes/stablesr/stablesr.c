@@ -123,6 +123,9 @@ static const pl_config_entry schema[] = {
      .doc = "`predict`: positions of a latent by which tiles overlap; -1: half a tile."},
     {"predict.edges", PL_CONFIG_BOOL, "true",
      .doc = "`predict`: guide by the edges of the enlarged picture; false: a map without edges."},
+    {"predict.edges_from", PL_CONFIG_TEXT, "null",
+     .doc = "`predict`: a folder with a picture of the same name for each picture, whose edges "
+            "guide instead, e.g. the true pictures, as in training; null: the enlarged pictures."},
     {"predict.posterior", PL_CONFIG_CHOICE, "mean", .choices = "mean|sample",
      .doc = "`predict`: the latent of a picture: the mean of what the encoder gives, or, as the "
             "authors, a sample of it."},

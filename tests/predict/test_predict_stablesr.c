@@ -268,6 +268,18 @@ TEST(stablesr_restores_pictures_of_any_size_and_refuses_bad_inputs)
     uint8_t *small = predicted_pixels("a/small.png", &w, &h);
     CHECK(small && w == 36 && h == 32);
     free(small);
+    /* Edges of other pictures, found by name: those of a plain one are as good as none. */
+    static const uint8_t grey[9 * 8 * 3];
+    CHECK_RUN(cli_run(IN "mkdir other one && cp in/small.png one", d), 0, "");
+    CHECK_OK(pl_png_save(pl_test_path("other/small.PNG"), 9, 8, 3, grey));
+    CHECK_RUN(cli_run(IN "$P predict run --input one --out f --quiet " WITH
+                         "predict.steps=2 predict.edges_from=other && "
+                         "$P predict run --input one --out g --quiet " WITH
+                         "predict.steps=2 predict.edges=false && diff -r f g && "
+                         "$P predict run --input in --out got --quiet " WITH
+                         "predict.steps=2 predict.edges_from=other",
+                      d),
+              5, "no picture of the name of deep/wide.png");
     CHECK_RUN(cli_run(IN "$P predict run --input in --out got " WITH "predict.pixels=4096", d), 5,
               "predict.pixels");
     CHECK_RUN(cli_run(IN "$P predict run --input in --out got", d), 6, "vae.weights=FILE");

@@ -41,6 +41,7 @@ struct pl_prediction {
     result_file file[MAX_FILES];
     int n_files;
     pl_pictures pictures; /* pictures.set is NULL until they are listed */
+    pl_pictures beside;   /* of pl_predict_beside; the same */
     pl_npy *array;        /* --input as an array; NULL until it is opened */
     pl_array *rows[MAX_ARRAYS];
     int n_rows;
@@ -320,6 +321,26 @@ pl_status pl_predict_pixels(pl_prediction *p, int64_t i, int w, int h, uint8_t *
     return PL_OK;
 }
 
+/* Whether two paths are the same but for their endings. */
+static bool same_stem(const char *a, const char *b)
+{
+    const char *x = strrchr(a, '.'), *y = strrchr(b, '.');
+    size_t n = x ? (size_t)(x - a) : strlen(a), m = y ? (size_t)(y - b) : strlen(b);
+    return n == m && memcmp(a, b, n) == 0;
+}
+
+pl_status pl_predict_beside(pl_prediction *p, const char *dir, int64_t i, int w, int h,
+                            uint8_t *rgb)
+{
+    const char *name = pl_image_set_items(p->pictures.set)->item[i].name;
+    if (!p->beside.set) PL_TRY(pl__pictures_open(p->r, dir, &p->beside));
+    const pl_items *all = pl_image_set_items(p->beside.set);
+    for (int64_t k = 0; k < all->n; k++)
+        if (same_stem(all->item[k].name, name))
+            return pl__pictures_pixels(&p->beside, k, w, h, rgb);
+    PL_FAIL(PL_ERR_DATA, "%s has no picture of the name of %s (with any ending)", dir, name);
+}
+
 /* ---- an array ----------------------------------------------------------------------------- */
 pl_status pl_predict_array(pl_prediction *p, pl_type *type)
 {
@@ -449,6 +470,7 @@ pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *i
     pl_status rc = r->recipe->predict->run(&p);
     for (int i = 0; i < p.n_files; i++) rc = close_result(&p.file[i], rc);
     pl__pictures_close(&p.pictures);
+    pl__pictures_close(&p.beside);
     pl_npy_close(p.array);
     for (int i = 0; i < p.n_rows; i++) pl_array_close(p.rows[i]);
     pl_prompts_close(p.prompts);
