@@ -427,6 +427,7 @@ typedef struct pl_export_file {
     const pl_naming *naming; /* one; NULL: slot names */
     const char *under;       /* PyTorch: entry that holds the tensors, "state_dict"; NULL: none */
     const pl_export_entry *entries; /* PyTorch: further entries, ends with {NULL}; NULL: none */
+    bool optional; /* slots that the model file lacks are left out, instead of an error */
     /* Optional: the file is text instead, such as a JSON file of sizes. Writes it like snprintf. */
     int (*text)(const pl_config *c, char *to, size_t cap);
 } pl_export_file;

@@ -52,6 +52,8 @@ static const pl_rename student[] = {
     {"conv_in.*",      "student.inp.*"},
     {"conv_out.*",     "student.out.*"},
     {"blocks.**",      "student.blocks.**"},
+    {"weight",         "project.weight"}, /* output_proj.safetensors, of later versions */
+    {"bias",           "project.bias"},
     {NULL, NULL},
 };
 /* clang-format on */
@@ -100,6 +102,11 @@ static int student_config(const pl_config *c, char *to, size_t cap)
 static const pl_export_file authors_files[] = {
     {.name = "diffusion_model.safetensors", .slots = "student.*", .naming = student_namings},
     {.name = "student_config.json", .text = student_config},
+    /* Later versions of their program read the projection; the first checkpoints have none. */
+    {.name = "output_proj.safetensors",
+     .slots = "project.*",
+     .naming = student_namings,
+     .optional = true},
     {.name = NULL},
 };
 const pl_export wan_exports[] = {

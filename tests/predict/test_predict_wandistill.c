@@ -97,7 +97,10 @@ TEST(wandistill_looks_prompts_up_and_refuses_unknown_ones)
                       "sed -n 2p p/prompts.txt > second && "
                       "$P predict run --input second --out a --quiet && "
                       "$P predict run --prompt \"$(cat second)\" --out b --quiet && diff -r a b && "
-                      "$P predict run --input p/embeddings.npy --out all --quiet",
+                      "$P predict run --input p/embeddings.npy --out all --quiet && "
+                      "$P export run --as authors --out back && " /* the projection, too */
+                      "$P predict wandistill/tiny --model back --input p/embeddings.npy "
+                      "--out again --quiet && diff -r all again",
                       d),
               0, "");
     CHECK_RUN(cli_run(IN "$P predict run --prompt 'a red disc' --out got", d), 5,

@@ -221,6 +221,7 @@ static pl_status add_slot(exporter *e, export_file *f, int slot)
     const pl_published *from = e->s.from[slot];
     const pl_st_tensor *x = from ? pl__source_find(&e->s, slot, &file) : NULL;
     pl_type type = pl__slot_file_type(s);
+    if (!x && f->as->optional) return PL_OK;
     PL_FAIL_IF(!x, PL_ERR_FILE, "%s has no tensor %s, which form %s needs", e->o->model,
                from ? from->name : s->name, e->o->form);
     PL_FAIL_IF(!x->loadable || !pl__naming_shape(from, &x->type, &type), PL_ERR_FILE,
