@@ -196,6 +196,15 @@ static bool write_files(const cli_args *a, const plan_options *o, const pl_run *
     return false;
 }
 
+/* Whether to search for the minimum. In a large network that takes several times as long as the
+ * plan itself, and without a budget the user did not ask for it. */
+static bool wants_minimum(const pl_run *run)
+{
+    enum { MANY_NODES = 20000 };
+    const pl_plan_info *p = pl_program_plan(plan_largest_program(run, true).program);
+    return pl_run_memory_get(run).budget || p->nodes <= MANY_NODES;
+}
+
 /* Plans, prints, and returns the exit code. */
 static int plan_once(const cli_args *a, const plan_options *o, const phases *all)
 {
@@ -204,7 +213,7 @@ static int plan_once(const cli_args *a, const plan_options *o, const phases *all
     if (rc != PL_OK) return cli_fail(rc);
     cli_busy("planning %s", a->positional[0]);
     rc = pl_run_build(run);
-    if (rc == PL_OK) rc = pl_run_find_minimum(run);
+    if (rc == PL_OK && wants_minimum(run)) rc = pl_run_find_minimum(run);
     if (rc != PL_OK || !write_files(a, o, run)) {
         pl_run_free(run);
         return rc != PL_OK ? cli_fail(rc) : 1;
@@ -218,6 +227,8 @@ static int plan_once(const cli_args *a, const plan_options *o, const phases *all
         return rc == PL_OK ? 0 : pl_status_exit_code(rc);
     }
     if (!m.fits) plan_unfit_print(&m);
+    if (!m.minimum_found && !o->json)
+        cli_error("the minimum of this large network was not searched for; --memory SIZE does so");
     return m.fits ? 0 : 3;
 }
 

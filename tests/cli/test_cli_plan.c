@@ -437,3 +437,19 @@ TEST(cli_plan_largest_batch_is_near_the_largest)
               "batch %d is told, %d has room", batch, beyond);
     json_decref(one), json_decref(told), json_decref(fits);
 }
+
+/* 20,000 nodes take seconds. */
+TEST(plan_of_a_large_network_searches_the_minimum_on_request_only)
+{
+    if (!pl_test_long()) SKIP("long: set PL_TEST_LONG");
+    WANT_BIN();
+
+    cli_result r = cli_run("$P plan lgt/tiny ode.steps=20 --json");
+    CHECK_MSG(r.code == 0 && strstr(r.out, "\"minimum_bytes\":null"), "%d %s", r.code, r.err);
+
+    r = cli_run("$P plan lgt/tiny ode.steps=20 --json --memory 1GB");
+    CHECK_MSG(r.code == 0 && !strstr(r.out, "\"minimum_bytes\":null"), "%d %s", r.code, r.err);
+
+    r = cli_run("$P plan lgt/tiny --json");
+    CHECK_MSG(r.code == 0 && !strstr(r.out, "\"minimum_bytes\":null"), "%d %s", r.code, r.err);
+}
