@@ -12,6 +12,7 @@
 
 #include "io/json.h"
 
+#include <errno.h>
 #include <libfyaml.h>
 #include <stdio.h>
 #include <string.h>
@@ -308,6 +309,8 @@ static pl_status library_error(struct fy_diag *diag, const char *name)
 {
     void *at = NULL;
     const struct fy_diag_error *e = fy_diag_errors_iterate(diag, &at);
+    PL_FAIL_IF((!e || !e->msg) && errno == ENOMEM, PL_ERR_MEMORY,
+               "out of memory for the YAML parser");
     PL_FAIL_IF(!e || !e->msg, PL_ERR_CONFIG, "%.200s: not valid YAML", name);
     return fail_at(name, e->line > 0 ? e->line : 1, e->column > 0 ? e->column : 1,
                    "not valid YAML: ", e->msg);
@@ -320,6 +323,7 @@ static pl_status parse_events(builder *b, const char *text, size_t len, struct f
                                .diag = diag};
     struct fy_parser *p = fy_parser_create(&cfg);
     pl_status rc = PL_OK;
+    errno = 0; /* libfyaml does not say that memory was the reason */
     if (!p || fy_parser_set_string(p, text, len) != 0)
         rc = pl__fail(PL_ERR_MEMORY, __FILE__, __LINE__, "out of memory for the YAML parser");
     for (struct fy_event *e; rc == PL_OK && (e = fy_parser_parse(p)) != NULL;) {

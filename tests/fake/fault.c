@@ -157,6 +157,7 @@ static int keep(const char *path)
 
 static void add_note(int kind, const char *from, const char *to, int old)
 {
+    if (kinds == ALLOC) return; /* nothing is undone, and strdup may be the call that fails */
     if (n_notes == NOTES) abort();
     notes[n_notes++] =
         (note){.kind = kind, .from = from ? strdup(from) : NULL, .to = strdup(to), .old = old};

@@ -94,6 +94,26 @@ TEST(fault_a_device_that_fails_once_costs_no_bits)
     }
 }
 
+/* An allocation of the whole process fails, libraries included, after the configuration is read
+ * (libfyaml 0.7 does not survive one while it reads): no crash, and the same bits after the same
+ * command. */
+TEST(fault_a_failed_allocation_costs_no_bits)
+{
+    WANT_FAULTS();
+    fault f = {"alloc", "", 0, "fail"};
+    CHECK_RUN(fault_free(TRAIN "--out whole"), 0, "");
+    long first = fault_count(&f, TRAIN "--print-config"), n = fault_count(&f, TRAIN "--out run");
+    CHECK_MSG(first > 100 && n > first, "%ld and %ld allocations", first, n);
+
+    for (f.k = first + 1; f.k <= n; f.k += pl_test_long() ? 1 : (n - first) / 2) {
+        cli_run("rm -rf %s/run", pl_test_dir());
+        int code = fault_run(&f, TRAIN "--out run").code;
+        CHECK_MSG(code < 128, "allocation %ld: exit code %d", f.k, code);
+        CHECK_RUN(fault_free(TRAIN "--out run"), 0, "");
+        CHECK_MSG(!difference(3), "allocation %ld: %s", f.k, difference(3));
+    }
+}
+
 /* Every recipe: killed at calls that are spread over a short run. */
 TEST(fault_every_recipe_survives_kills)
 {
