@@ -37,6 +37,8 @@ import time
 CLOUD = "fp16-eager,fp16-default,fp16-eager-ckpt,fp16-max-autotune,bf16-default,tf32-default,fp32-eager"
 LGT = "bf16-eager,bf16-default,bf16-eager-ckpt,bf16-max-autotune,fp32-eager"
 PLAIN = "fp32-eager,fp32-default,fp32-eager-ckpt,fp32-max-autotune,bf16-default"
+WHOLE = ["memory=null", "card=null"]  # the preset's own budget is for a smaller card
+IMAGENET = ["model.classes=1000", *WHOLE]
 WORKLOADS = {
     "cloud": ("cloud/full", "cloud/tiny", [], CLOUD),
     "cloud-small": ("cloud/memory_optimized", "cloud/tiny", [], CLOUD),
@@ -46,7 +48,12 @@ WORKLOADS = {
     "stablesr-edge-after": ("stablesr/edge_after", None, ["batch=2"], PLAIN),
     "stablesr-edge-before": ("stablesr/edge_before", None, ["batch=2", "memory=null"], PLAIN),
     "fluxflow-vae+gan+lpips": ("fluxflow/full", "fluxflow/peer", ["image=256"], PLAIN),
+    # Networks of the recipes for own data; bench/peers has no PyTorch program for them.
+    "resnet50": ("classify/card8", "classify/tiny", ["network=resnet50", "batch=128", *IMAGENET], "bf16-default"),
+    "vit-small": ("classify/card8", "classify/tiny", ["network=vit_small", "batch=256", *IMAGENET], "bf16-default"),
+    "gpt-bytes": ("text/card24", "text/tiny", ["batch=16", "accumulate=1", *WHOLE], "bf16-default"),
 }
+ALONE = {"resnet50", "vit-small", "gpt-bytes"}  # no peer
 LEAST = {"fluxflow-vae+gan+lpips": 16}  # steps that show every kind of step; the peer has its own
 FIVE = ["cloud", "lgt", "wandistill", "stablesr-full", "fluxflow-vae+gan+lpips"]
 OURS = ["cold", "warm", "max-autotune", "blocks"]
@@ -284,7 +291,7 @@ def main():
         modes = (args.modes or WORKLOADS[workload][3]).split(",")
         if args.ours != "none":
             run_ours(args, results, workload, modes)
-        if args.peer == "yes":
+        if args.peer == "yes" and workload not in ALONE:
             run_peers(args, results, workload, modes)
         if args.ours == "all" or SMALL in args.ours.split(","):
             run_small(args, results, workload, modes[0].split("-")[0])

@@ -1,6 +1,6 @@
 #!/bin/sh
 # cuda.sh BUILD [WORKLOAD...] - compares a training step on an NVIDIA GPU with PyTorch, in one table; without a
-# workload, all five.
+# workload, all five. resnet50, vit-small and gpt-bytes (bytes as tokens) run without PyTorch.
 #
 #   bench/cuda.sh build/release cloud
 #   MODES=fp16-eager,fp16-default STEPS=20 bench/cuda.sh build/release cloud

@@ -128,6 +128,43 @@ TEST(profiles_are_found_by_the_names_of_drivers)
     }
 }
 
+/* The cost of attention as ops/net/attention.c has it. */
+static pl_cost attention_cost(double heads, double n, double d, bool causal, bool back, double size)
+{
+    double pairs = heads * n * n * (causal ? 0.5 : 1), products = back ? 5 : 2;
+    return (pl_cost){pairs * (2 * products * d + 12),
+                     heads * n * (size * (back ? 8 : 4) * d + 4),
+                     back ? PL_WORK_ATTENTION_BACK : PL_WORK_ATTENTION,
+                     n,
+                     n,
+                     d};
+}
+
+/* Milliseconds of bench/results/attention.csv: short, causal and long sequences, and f32. */
+TEST(profiles_predict_attention_as_it_was_measured)
+{
+    static const struct {
+        double heads, n, d;
+        bool causal;
+        double forward, backward;
+    } measured[] = {{192, 1024, 64, true, 0.094, 0.367},   {1536, 197, 64, false, 0.104, 0.341},
+                    {256, 512, 64, true, 0.054, 0.161},    {32, 1024, 64, false, 0.030, 0.105},
+                    {64, 2048, 128, true, 0.151, 0.586},   {128, 1024, 16, false, 0.085, 0.342},
+                    {48, 8192, 128, false, 2.380, 10.384}, {48, 1024, 80, false, 0.051, 0.183}};
+    const pl_card *h = pl_card_find("h200");
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
+        for (int back = 0; back < 2; back++) {
+            pl_cost c = attention_cost(measured[i].heads, measured[i].n, measured[i].d,
+                                       measured[i].causal, back, 2);
+            double ms = 1e-6 * pl_card_ns(h, &c, PL_BF16, PL_CARD_PLAIN),
+                   ratio = ms / (back ? measured[i].backward : measured[i].forward);
+            CHECK_MSG(ratio > 0.75 && ratio < 1.35, "row %zu, %d: %g ms, %.2f of it", i, back, ms,
+                      ratio);
+        }
+    pl_cost f32 = attention_cost(32, 4096, 64, false, true, 4);
+    CHECK(pl_card_ns(h, &f32, PL_F32, PL_CARD_TF32) == pl_card_ns(h, &f32, PL_F32, PL_CARD_SPLIT));
+}
+
 TEST(profiles_times_follow_the_figures)
 {
     const pl_card *h = pl_card_find("h200"), *t = pl_card_find("t4");

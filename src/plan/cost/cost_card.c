@@ -309,7 +309,9 @@ static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dt
     case PL_WORK_CONV_DX:
     case PL_WORK_CONV_DW: return conv_rate(card, c, dtype, rate);
     case PL_WORK_ATTENTION:
-    case PL_WORK_ATTENTION_BACK: return attend_rate(card, c, dtype, rate);
+    case PL_WORK_ATTENTION_BACK: /* f32 is split where TF32 is allowed, too */
+        if (f32 == PL_CARD_TF32) rate = rate_of(card, dtype, PL_CARD_SPLIT);
+        return attend_rate(card, c, dtype, rate);
     case PL_WORK_TAPS: return card->f32 * (c->k > c->m ? REACH.taps_back : REACH.taps);
     default: return card->f32 * REACH.map;
     }
