@@ -8,6 +8,7 @@
 #include "onnx/onnx.h"
 
 #include "base/dtype.h"
+#include "onnx/recognise.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -209,8 +210,19 @@ static pl_status emit(pl_ox_call *c)
     PL_TRY(pl_ox_fold(c, &done));
     if (done) return PL_OK;
     pl_scope_push(c->g, c->node->name && c->node->name[0] ? c->node->name : c->op);
-    pl_status rc = op->emit(c);
+    pl_status rc = c->b->o->plain || domain[0] ? PL_OK : pl_ox_recognise(c, &done);
+    if (rc == PL_OK && !done) rc = op->emit(c);
     pl_scope_pop(c->g);
+    pl_ox_val *v = c->n_out ? c->out[0] : NULL;
+    if (rc == PL_OK && v && !v->op && !v->init && !v->known) { /* a note for patterns */
+        v->op = c->op;
+        v->arg = c->in;
+        v->n_arg = c->n_in;
+        v->axis = pl_ox_attr_int(c, "axis", -1);
+        v->number = pl_ox_attr_float(c, "epsilon", 1e-5);
+        for (int i = 0; i < c->n_in; i++)
+            if (!c->in[i]) v->n_arg = 0;
+    }
     if (rc == PL_OK) add_dropout(c);
     return rc;
 }
@@ -426,6 +438,7 @@ pl_status pl_onnx_build(pl_onnx *o, pl_nn *m, const pl_onnx_opts *opts, int n_in
     static const pl_onnx_opts none;
     pl_ox_build b = {.model = o, .m = m, .g = m->g, .o = opts ? opts : &none, .opset = o->opset};
     pl_status rc = build(&b, n_in, in, n_out, out);
+    o->recognised = b.recognised;
     pl_arena_release(&b.mem);
     return rc;
 }

@@ -78,6 +78,7 @@ struct pl_onnx {
     pl_ox_map *functions; /* "domain:name:overload" to pl_ox_function */
     pl_ox_map *slots;     /* name to pl_ox_slot */
     int64_t opset;        /* of the default domain */
+    int recognised;       /* patterns of the last build */
 };
 
 /* Opens a model that lies in memory, for tests and fuzzers; data is borrowed. External data lie in
@@ -112,6 +113,12 @@ typedef struct pl_ox_val {
     const pl_ox_init *init;   /* a tensor of the file */
     pl_val v;                 /* physical; none: not in the graph yet */
     int perm[PL_MAX_RANK];
+    /* The node that made it, for patterns (recognise.c); op NULL: none. */
+    const char *op;
+    struct pl_ox_val **arg;
+    int n_arg;
+    int64_t axis;            /* attribute axis; -1: none */
+    double number;           /* attribute epsilon; 1e-5: none */
     struct pl_ox_val **item; /* of a sequence, which is no tensor; NULL: a tensor */
     int n_item;
 } pl_ox_val;
@@ -126,7 +133,7 @@ typedef struct pl_ox_build {
     pl_ox_scope *scope;
     int64_t opset;
     int depth, calls;
-    int n_const; /* constants that became slots */
+    int recognised; /* patterns that became one op */
 } pl_ox_build;
 
 /* A node that is being built. */

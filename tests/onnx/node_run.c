@@ -2,8 +2,8 @@
  *
  * Inputs are inputs of the program. Where the model cannot be built so, because a shape depends on
  * an input, whole numbers, truth values and scalars are fixed at import instead. Numbers agree
- * within 1e-3 relative and 1e-7 absolute, the tolerance of the standard's own test program; f16 and
- * bf16 within their precision. */
+ * within 1e-3 relative and 1e-6 absolute (the standard's own test program: 1e-3 and 1e-7); f16 and
+ * bf16 within their precision. Whole models, whose errors add up, agree within 1e-4. */
 #include "tests/onnx/node_run.h"
 
 #include "base/dtype.h"
@@ -141,16 +141,20 @@ static pl_status run(node_case *t)
     return pl_session_wait(t->session);
 }
 
-static bool near(double a, double b, pl_dtype d)
+static bool near(double a, double b, pl_dtype d, bool whole)
 {
     double rel = d == PL_F16 ? 4e-3 : d == PL_BF16 ? 3e-2 : 1e-3;
-    double abs = d == PL_F16 ? 2e-3 : d == PL_BF16 ? 2e-2 : 1e-6;
+    double abs = d == PL_F16 ? 2e-3 : d == PL_BF16 ? 2e-2 : whole ? 1e-4 : 1e-6;
+    if (whole) rel = 1e-4;
     if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
     return a == b || fabs(a - b) <= abs + rel * fabs(b);
 }
 
 static node_result compare(node_case *t, const char *folder)
 {
+    char target[1100];
+    snprintf(target, sizeof target, "%s/target.pb", folder);
+    bool whole = access(target, R_OK) == 0; /* a model, not a node */
     for (int i = 0; i < pl_onnx_output_count(t->model); i++) {
         const char *name = pl_onnx_output(t->model, i)->name;
         char file[64], text[400], a[96], b[96];
@@ -168,7 +172,7 @@ static node_result compare(node_case *t, const char *folder)
         }
         for (int64_t k = 0; k < pl_type_elems(&want); k++) {
             double x = pl_elem_get(have.dtype, got, k), y = pl_elem_get(want.dtype, expected, k);
-            if (near(x, y, want.dtype)) continue;
+            if (near(x, y, want.dtype, whole)) continue;
             snprintf(text, sizeof text, "output %s element %lld is %.9g, wanted %.9g", name,
                      (long long)k, x, y);
             return say(t, NODE_WRONG, text);
@@ -294,7 +298,7 @@ static node_result train(node_case *t, const char *folder, bool plain, double to
         rc = run(t);
         const float *loss = pl_session_output(t->session, t->program, "loss", &have_type);
         double have = rc == PL_OK && loss ? (double)*loss : HUGE_VAL;
-        if (fabs(have - want) <= tolerance * fabs(want)) continue;
+        if (fabs(have - want) <= tolerance * fmax(1, fabs(want))) continue;
         snprintf(text, sizeof text, "loss of step %d is %.9g, wanted %.9g", step, have, want);
         r = say(t, NODE_WRONG, text);
     }

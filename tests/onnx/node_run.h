@@ -17,7 +17,7 @@ typedef enum node_result {
 node_result node_run(const char *folder, char *why, size_t cap);
 /* Trains the model in the folder: losses.txt has a learning rate and the losses of steps of AdamW
  * on the mean squared difference between the first output and test_data_set_0/target.pb. They agree
- * within tolerance, relative. plain: without recognised patterns. */
+ * within tolerance, relative above 1. plain: without recognised patterns. */
 node_result node_train(const char *folder, bool plain, double tolerance, char *why, size_t cap);
 
 #endif

@@ -3,46 +3,10 @@
 #include "base/sys.h"
 #include "onnx/onnx.h"
 #include "tests/lib/test.h"
+#include "tests/onnx/proto_write.h"
 
 #include <string.h>
 #include <unistd.h>
-
-/* ---- a small writer of messages -------------------------------------------------------------- */
-static void put_number(pl_str *s, int field, uint64_t v)
-{
-    char b[20];
-    size_t n = 0;
-    uint64_t key = (uint64_t)field << 3;
-    for (int k = 0; k < 2; k++) {
-        uint64_t x = k ? v : key;
-        do {
-            b[n++] = (char)((x & 127) | (x > 127 ? 128 : 0));
-            x >>= 7;
-        } while (x);
-    }
-    pl_str_addn(s, b, n);
-}
-
-static void put_bytes(pl_str *s, int field, const void *data, size_t len)
-{
-    pl_str head = PL_STR_INIT;
-    put_number(&head, field, len);
-    head.text[0] = (char)(head.text[0] | 2); /* length-delimited; field numbers are below 16 */
-    pl_str_addn(s, head.text, head.len);
-    pl_str_addn(s, data, len);
-    pl_str_release(&head);
-}
-
-static void put_text(pl_str *s, int field, const char *text)
-{
-    put_bytes(s, field, text, strlen(text));
-}
-
-static void put_message(pl_str *s, int field, pl_str *m)
-{
-    put_bytes(s, field, m->text ? m->text : "", m->len);
-    pl_str_release(m);
-}
 
 /* A node with one input and one output. */
 static void put_node(pl_str *graph, const char *op, const char *in, const char *out)
@@ -74,17 +38,6 @@ static void put_port(pl_str *graph, int field, const char *name, const char *dim
     put_text(&info, 1, name);
     put_message(&info, 2, &type);
     put_message(graph, field, &info);
-}
-
-/* The model of a graph, opset 17; graph is released. */
-static pl_str model_of(pl_str *graph)
-{
-    pl_str m = PL_STR_INIT, opset = PL_STR_INIT;
-    put_number(&m, 1, 8);
-    put_message(&m, 7, graph);
-    put_number(&opset, 2, 17);
-    put_message(&m, 8, &opset);
-    return m;
 }
 
 /* Opens and builds; the error text stays readable. */

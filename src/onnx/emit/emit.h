@@ -22,6 +22,10 @@ pl_status pl_ox_input_plain(pl_ox_call *c, int k, pl_ox_val **v, pl_val *x) PL_M
 pl_val pl_ox_cast(pl_graph *g, pl_val x, pl_dtype to);
 /* f32 for f16 and bf16, x otherwise. */
 pl_val pl_ox_wide(pl_graph *g, pl_val x);
+/* Sets output 0 to v [N, C, ..] normalised in groups of channels (0: each channel by itself); scale
+ * and shift have a number for each group or each channel. */
+pl_status pl_ox_group_norm(pl_ox_call *c, pl_ox_val *v, int64_t groups, pl_ox_val *scale,
+                           pl_ox_val *shift, double eps) PL_MUST_USE;
 /* The value with a new logical shape; free where the physical order allows it. */
 pl_ox_val *pl_ox_reshaped(pl_ox_build *b, pl_ox_val *v, int rank, const int64_t *dim);
 

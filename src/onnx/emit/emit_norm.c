@@ -106,37 +106,44 @@ static void group_moments(pl_graph *g, pl_val x, int64_t groups, pl_val *mean, p
     *var = pl_reshape(g, pl_broadcast(g, spread, 4, wide), PL_DIMS(n, 1, ch));
 }
 
-static pl_status group_norm(pl_ox_call *c, int64_t groups)
+/* A number for each of n groups, or for each of the channels, as a vector of the channels. */
+static pl_val spread(pl_ox_call *c, pl_ox_val *v, int64_t groups, int64_t ch, pl_dtype as)
 {
-    pl_ox_val *v = NULL;
-    pl_val x = PL_NO_VAL;
+    pl_graph *g = c->g;
+    pl_val x = pl_ox_cast(g, pl_ox_plain(c->b, v), as);
+    if (v->dim[0] != groups || groups == ch) return x;
+    x = pl_broadcast(g, pl_reshape(g, x, PL_DIMS(groups, 1)), PL_DIMS(groups, ch / groups));
+    return pl_reshape(g, x, PL_DIMS(ch));
+}
+
+pl_status pl_ox_group_norm(pl_ox_call *c, pl_ox_val *v, int64_t groups, pl_ox_val *scale,
+                           pl_ox_val *shift, double eps)
+{
     int perm[PL_MAX_RANK];
-    PL_TRY(pl_ox_input(c, 0, &v, &x));
-    if (!pl_ox_has(c, 1) || !pl_ox_has(c, 2) || v->rank < 2)
-        return pl_ox_fail(c, PL_ERR_FILE, "scale or bias is missing");
     int64_t ch = v->dim[1];
     if (!groups) groups = ch;
     if (groups < 1 || ch % groups)
         return pl_ox_fail(c, PL_ERR_SHAPE, "%lld channels in %lld groups", (long long)ch,
                           (long long)groups);
     pl_graph *g = c->g;
-    x = pl_ox_wide(g, pl_ox_last(c->b, v));
+    pl_val x = pl_ox_wide(g, pl_ox_last(c->b, v));
     pl_type t = pl_val_type(g, x);
-    pl_val mean, var, part[2];
-    pl_val y = pl_reshape(g, x, PL_DIMS(t.dim[0], -1, ch));
+    pl_val mean, var, y = pl_reshape(g, x, PL_DIMS(t.dim[0], -1, ch));
     group_moments(g, y, groups, &mean, &var);
-    for (int k = 0; k < 2; k++) {
-        part[k] = vector(c, 1 + k, t.dtype);
-        /* opsets 18 to 20: one number a group */
-        if (c->in[1 + k]->dim[0] == groups && groups != ch) {
-            part[k] = pl_reshape(g, part[k], PL_DIMS(groups, 1));
-            part[k] =
-                pl_reshape(g, pl_broadcast(g, part[k], PL_DIMS(groups, ch / groups)), PL_DIMS(ch));
-        }
-    }
-    y = channelwise(g, y, mean, var, pl_ox_attr_float(c, "epsilon", 1e-5), part[0], part[1]);
+    y = channelwise(g, y, mean, var, eps, spread(c, scale, groups, ch, t.dtype),
+                    spread(c, shift, groups, ch, t.dtype));
     pl_ox_last_perm(v->rank, perm);
     return set_as(c, 0, pl_reshape(g, y, t.rank, t.dim), v->dtype, perm);
+}
+
+static pl_status group_norm(pl_ox_call *c, int64_t groups)
+{
+    pl_ox_val *v = NULL;
+    pl_val x = PL_NO_VAL;
+    PL_TRY(pl_ox_input(c, 0, &v, &x));
+    if (!pl_ox_has(c, 1) || !pl_ox_has(c, 2) || v->rank < 2)
+        return pl_ox_fail(c, PL_ERR_FILE, "scale or bias is missing");
+    return pl_ox_group_norm(c, v, groups, c->in[1], c->in[2], pl_ox_attr_float(c, "epsilon", 1e-5));
 }
 pl_status pl_ox_emit_group_norm(pl_ox_call *c)
 {
