@@ -265,6 +265,7 @@ static pl_status fold_cast(pl_ox_call *c, bool *done)
 {
     pl_dtype to;
     pl_ox_val *v = c->in[0];
+    if (strcmp(c->op, "CastLike") == 0 && c->n_in < 2) return PL_OK;
     if (strcmp(c->op, "CastLike") == 0)
         to = c->in[1]->dtype;
     else if (!pl_ox_dtype((int32_t)pl_ox_attr_int(c, "to", 0), &to))
@@ -322,11 +323,12 @@ pl_ox_fold_fn *pl_ox_fold_elementwise(const char *op)
 pl_status pl_ox_fold(pl_ox_call *c, bool *done)
 {
     pl_ox_fold_fn *fn = pl_ox_fold_elementwise(c->op);
+    bool all = fn && fn != fold_clip; /* no input may be absent */
     if (!fn) fn = pl_ox_fold_move(c->op);
     if (!fn || (c->node->domain && c->node->domain[0] && strcmp(c->node->domain, "ai.onnx") != 0))
         return PL_OK;
     if (!c->n_in || !c->in[0] || !c->n_out) return PL_OK;
     for (int i = 0; i < c->n_in; i++)
-        if (c->in[i] && !pl_ox_known(c->b, c->in[i])) return PL_OK;
+        if (c->in[i] ? !pl_ox_known(c->b, c->in[i]) : all) return PL_OK;
     return fn(c, done);
 }

@@ -88,8 +88,8 @@ static pl_status reshape(pl_ox_call *c, bool *done)
         dim[i] = want[i] == 0 && !zero && i < c->in[0]->rank ? c->in[0]->dim[i] : want[i];
         if (dim[i] == -1)
             hole = i;
-        else
-            rest *= dim[i];
+        else if (dim[i] < 0 || __builtin_mul_overflow(rest, dim[i], &rest))
+            return PL_OK;
     }
     if (hole >= 0) dim[hole] = rest ? c->in[0]->host.n / rest : 0;
     return reshaped(c, n, dim, done);

@@ -89,7 +89,9 @@ static pl_status set_reshaped(pl_ox_call *c, pl_ox_val *v, int rank, const int64
     if (rank > PL_MAX_RANK)
         return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%d dimensions; the engine has at most %d", rank,
                           PL_MAX_RANK);
-    for (int i = 0; i < rank; i++) n *= dim[i];
+    for (int i = 0; i < rank; i++)
+        if (dim[i] < 0 || __builtin_mul_overflow(n, dim[i], &n))
+            return pl_ox_fail(c, PL_ERR_SHAPE, "a dimension of %lld", (long long)dim[i]);
     if (n != pl_ox_elems(v))
         return pl_ox_fail(c, PL_ERR_SHAPE, "%lld elements become %lld", (long long)pl_ox_elems(v),
                           (long long)n);
@@ -115,8 +117,8 @@ pl_status pl_ox_emit_reshape(pl_ox_call *c)
         dim[i] = want[i] == 0 && !zero && i < v->rank ? v->dim[i] : want[i];
         if (dim[i] == -1)
             hole = i;
-        else
-            rest *= dim[i];
+        else if (dim[i] < 0 || __builtin_mul_overflow(rest, dim[i], &rest))
+            return pl_ox_fail(c, PL_ERR_SHAPE, "a dimension of %lld", (long long)dim[i]);
     }
     if (hole >= 0) dim[hole] = rest > 0 ? pl_ox_elems(v) / rest : 0;
     return set_reshaped(c, v, n, dim);
