@@ -49,11 +49,11 @@ static double value_of(const task_case *c)
     pl_graph *g = pl_graph_new(store);
     pl_nn *m = pl_nn_new(g, false);
     pl_type target = c->output;
-    double got = NAN;
+    double got = (double)NAN;
     bool loss = pl_task_is_loss(c->name);
     if (!pl_task_target(strcmp(c->target, "classes") == 0 ? "cross_entropy" : "mse", &c->output,
                         c->o, &target))
-        return NAN;
+        return (double)NAN;
     pl_val x = pl_input(g, "x", c->output), y = pl_input(g, "y", target);
     if (loss)
         pl_output(g, "v", pl_task_loss(m, c->name, x, y, c->o));

@@ -150,7 +150,8 @@ static void clear_leftovers(const pl_folder *f)
     clear_phases(f);
 }
 
-static void remove_step(const pl_folder *f, int64_t step)
+/* Not inlined, so that its path does not add to the stack frame of pl_folder_save. */
+__attribute__((noinline)) static void remove_step(const pl_folder *f, int64_t step)
 {
     char name[64], trash[64], path[PL_PATH_BYTES];
     snprintf(name, sizeof name, "step-%08lld", (long long)step);
