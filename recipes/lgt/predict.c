@@ -379,6 +379,7 @@ static pl_status run(pl_prediction *p)
              .side = side,
              .size = side * side * 4,
              .encoder = latents ? NULL : "encode",
+             .rows = -1,
              .steps = pl_config_int(c, "ode.eval_steps"),
              .source = pl_config_int(c, "predict.source"),
              .style = pl_config_int(c, "predict.style"),

@@ -1,7 +1,7 @@
 /* predict.c - super-resolution of pictures of any size.
  *
  *     picture ── bicubic ── tiles ── "encode" ── latent z of the whole picture
- *     x at time 999: z with noise; then for each time, over overlapping tiles of x:
+ *     x at time predict.start: z with noise; then for each time, over overlapping tiles of x:
  *         main program: noise predicted from x, z (structure encoder) and edges ── weighted means
  *         sampler (sampler.c): x at the time before
  *     x (and the enlarged picture, where the decoder fuses its features) ── tiles ── "decode"
@@ -317,7 +317,7 @@ static pl_status sample(job *j)
 {
     int64_t n = j->tiles.h * j->tiles.w * CHANNELS;
     uint64_t seed = noise_seed(j);
-    double a = sr_signal(999);
+    double a = sr_signal(j->s.start);
     pl_status rc = PL_OK;
     pl_sample_noise(seed, n, j->fresh);
     for (int64_t k = 0; k < n; k++)
@@ -405,7 +405,8 @@ static pl_status run(pl_prediction *p)
              .batch = t.dim[0],
              .latent = t.dim[1],
              .image = t.dim[1] * VAE_FACTOR,
-             .s = {.steps = (int)pl_config_int(c, "predict.steps"),
+             .s = {.start = pl_config_int(c, "predict.start"),
+                   .steps = (int)pl_config_int(c, "predict.steps"),
                    .ddim = strcmp(pl_config_text(c, "predict.sampler"), "ddim") == 0}};
     j.s.times = malloc((size_t)j.s.steps * sizeof *j.s.times);
     pl_status rc = j.s.times ? pl_predict_pictures(p, &j.pictures) : PL_ERR_MEMORY;

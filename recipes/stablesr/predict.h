@@ -7,10 +7,11 @@
 /* ---- sampler.c -------------------------------------------------------------------------- */
 typedef struct sr_sampler {
     int64_t *times; /* rising; the caller owns them */
+    int64_t start;  /* the last time */
     int steps;
     bool ddim; /* without noise; false: DDPM */
 } sr_sampler;
-/* Sets the times: evenly spread over 0 to 999, both included. */
+/* Sets the times: evenly spread over 0 to start, both included; one time is start. */
 void sr_sampler_times(sr_sampler *s);
 /* Takes latents x from times[i] to times[i - 1], or to clean ones for i = 0. eps: the predicted
  * noise; fresh: standard normal numbers (not read by DDIM, nor for i = 0). */

@@ -21,12 +21,12 @@ pl_val sr_decoded(pl_nn *m, const sr_config *c, pl_val latent, pl_val given)
 pl_val sr_restored(pl_nn *m, const sr_config *c, const sr_batch *b, int steps)
 {
     pl_graph *g = m->g;
-    double last = sr_signal(999);
+    double last = sr_signal(c->start), gap = (double)c->start / (steps > 1 ? steps - 1 : 1);
     pl_val edges = sr_edge(m, c, b->edge), maps[SR_MAX_LEVELS];
     pl_val x = pl_add(g, pl_scale(g, b->lq, sqrt(last)), pl_scale(g, b->eps, sqrt(1 - last)));
     for (int i = steps - 1; i >= 0; i--) {
-        int64_t time = steps > 1 ? (int64_t)nearbyint(i * 999.0 / (steps - 1)) : 999;
-        int64_t then = i > 0 ? (int64_t)nearbyint((i - 1) * 999.0 / (steps - 1)) : 0;
+        int64_t time = steps > 1 ? (int64_t)nearbyint(i * gap) : c->start;
+        int64_t then = i > 0 ? (int64_t)nearbyint((i - 1) * gap) : 0;
         double a = sr_signal(time), after = i > 0 ? sr_signal(then) : 1;
         pl_val t = pl_fill(g, PL_TYPE(PL_I64, c->batch), (double)time);
         sr_struct_encoder(m, c, b->lq, t, maps);

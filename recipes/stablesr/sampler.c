@@ -25,8 +25,8 @@ double sr_signal(int64_t t)
 void sr_sampler_times(sr_sampler *s)
 {
     for (int i = 0; i < s->steps; i++)
-        s->times[i] = s->steps == 1 ? TIMES - 1
-                                    : (int64_t)nearbyint(i * (double)(TIMES - 1) / (s->steps - 1));
+        s->times[i] =
+            s->steps == 1 ? s->start : (int64_t)nearbyint(i * (double)s->start / (s->steps - 1));
 }
 
 void sr_sampler_step(const sr_sampler *s, int i, float *x, const float *eps, const float *fresh,

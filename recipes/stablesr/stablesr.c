@@ -115,6 +115,9 @@ static const pl_config_entry schema[] = {
      .doc = "LPIPS: channels of VGG's five stages."},
     {"predict.steps", PL_CONFIG_INT, "200", .min = 1, .max = 1000,
      .doc = "`predict`: sampling steps, evenly spread over the 1000 times of training."},
+    {"predict.start", PL_CONFIG_INT, "999", .min = 1, .max = 999,
+     .doc = "Time at which restoring starts, also in evaluations and pictures of a run; less noise "
+            "is added to the degraded latent at earlier times, and more of it is kept."},
     {"predict.sampler", PL_CONFIG_CHOICE, "ddpm", .choices = "ddpm|ddim",
      .doc = "`predict`: with fresh noise in every step, as the authors (ddpm), or without (ddim)."},
     {"predict.upscale", PL_CONFIG_FLOAT, "4", .min = 1, .max = 64,
@@ -264,6 +267,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .edge_enlarged = full,
                      .half_blind = pl_config_bool(c, "seed_compat"),
                      .batch = pl_builder_batch(b),
+                     .start = pl_config_int(c, "predict.start"),
                      .image = pl_config_int(c, "image"),
                      .latent = pl_config_int(c, "latent"),
                      .stem = pl_config_int(c, "edge.stem"),

@@ -12,6 +12,7 @@ typedef struct sr_config {
     bool edge_enlarged; /* the maps of the original are enlarged to the size of a latent */
     bool half_blind; /* the new input convolution ignores its first four channels (seed_compat) */
     int64_t batch, image, latent;
+    int64_t start; /* time at which restoring starts */
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[SR_MAX_LEVELS], context[2], struct_width, struct_mult[SR_MAX_LEVELS];
     int64_t struct_out, spade_hidden;

@@ -125,7 +125,10 @@ TEST(lgt_predicts_pictures_through_the_autoencoder)
                       "lat/style0 --quiet predict.what=latents " VAE
                       "&& $P predict run --input lat/style0 --out same --quiet " VAE
                       "&& cmp same/latents.npy got/latents.npy && cp -r lat/style0 lat/style1 && "
-                      "$P train " TOY "data.latents=lat --out second --quiet",
+                      "$P train " TOY "data.latents=lat --out second --quiet && mkdir named && "
+                      "cp set/train/000000.png named/leaf.png && $P predict lgt/tiny --model "
+                      "vae.safetensors --input named --out named --quiet predict.what=latents " VAE
+                      "&& cmp named/leaf.pt lat/style0/000000.pt",
                       d),
               0, "");
     pl_type t;
