@@ -186,6 +186,23 @@ TEST(docs_ranks_table_is_what_plans_say)
     CHECK_INT(rows, pl_test_long() ? 35 : 2);
 }
 
+/* Figures of plans in the recipes' READMEs are what plans say. Without pl_test_long: the texts of the
+ * list are in their files, and one figure is computed. */
+TEST(docs_plan_figures_are_what_plans_say)
+{
+    WANT_BIN();
+    if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");
+    CHECK_RUN(cli_run("tools/docs/figures --list"), 0, "");
+    CHECK_RUN(cli_run("PL_BIN=$P tools/docs/figures %s", pl_test_long() ? "" : "edge_after"), 0,
+              "");
+    if (pl_test_long()) CHECK_RUN(cli_run("tools/docs/mission-table --check $P"), 0, "");
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("cp -r recipes tools %s && cd %s && sed -i 's/ 3.07 GiB / 3.17 GiB /' "
+                      "recipes/stablesr/README.md && PL_BIN=$P tools/docs/figures edge_after",
+                      d, d),
+              1, "");
+}
+
 /* COMMANDS.md names every option that --help prints. */
 TEST(docs_commands_name_every_option)
 {
