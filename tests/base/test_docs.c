@@ -186,8 +186,8 @@ TEST(docs_ranks_table_is_what_plans_say)
     CHECK_INT(rows, pl_test_long() ? 35 : 2);
 }
 
-/* Figures of plans in the recipes' READMEs are what plans say. Without pl_test_long: the texts of the
- * list are in their files, and one figure is computed. */
+/* Figures of plans in the recipes' READMEs are what plans say. Without pl_test_long: the texts of
+ * the list are in their files, and one figure is computed. */
 TEST(docs_plan_figures_are_what_plans_say)
 {
     WANT_BIN();

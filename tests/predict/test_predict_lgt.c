@@ -176,5 +176,9 @@ TEST(lgt_predictions_refuse_what_they_cannot_use)
         cli_run(IN "$P predict run --input set/train --out got vae.weights=no.safetensors", d), 6,
         "no.safetensors");
     CHECK_RUN(cli_run(IN "$P predict run --input pt --out got --memory 1MB", d), 3, "");
-    CHECK_RUN(cli_run(IN "test -z \"$(ls got)\"", d), 0, "");
+    CHECK_RUN(cli_run(IN "test ! -e got", d), 0, "");
+    /* Folders that were there stay. */
+    CHECK_RUN(cli_run(IN "mkdir old && $P predict run --input pt/style1 --out old/a/b", d), 5,
+              "000");
+    CHECK_RUN(cli_run(IN "test -d old -a ! -e old/a", d), 0, "");
 }

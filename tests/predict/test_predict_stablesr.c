@@ -177,7 +177,8 @@ static void sample(pl_run *run, const float *z, const float *edges, bool ddim, d
 }
 
 /* A picture of 16 x 16 is one tile after enlarging: the whole path again, from single evaluations
- * of the networks. DDIM from time 600, with a decoder that fuses features, and a latent that is drawn. */
+ * of the networks. DDIM starts at time 600, with a decoder that fuses features, and a latent
+ * that is drawn. */
 TEST(stablesr_predicts_what_its_samplers_formula_says)
 {
     const char *d = pl_test_dir();

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_FILES = 8, MAX_ARRAYS = 8, MAX_TENSORS = 4, MAX_LINE = 4096 };
 
@@ -463,9 +464,29 @@ static pl_status check_given(const pl_run *r, const pl_predict_opts *o)
     return PL_OK;
 }
 
+/* Length of the part of a path that exists. */
+static size_t there(const char *path, char *part, size_t cap)
+{
+    struct stat s;
+    snprintf(part, cap, "%s", path);
+    for (size_t n = strlen(part); n > 0; part[--n] = 0)
+        if ((n == strlen(path) || path[n] == '/') && stat(part, &s) == 0) return n;
+    return 0;
+}
+
+/* Removes the empty folders at the end of --out that this prediction made. */
+static void remove_empty(const char *path, size_t kept, char *part, size_t cap)
+{
+    snprintf(part, cap, "%s", path);
+    for (size_t n = strlen(part); n > kept; part[--n] = 0)
+        if ((n == strlen(path) || path[n] == '/') && rmdir(part) != 0) return;
+}
+
 pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *info)
 {
     PL_TRY(check_given(r, o));
+    char part[4096];
+    size_t kept = o->out ? there(o->out, part, sizeof part) : 0;
     pl_prediction p = {.r = r, .o = o};
     pl_status rc = r->recipe->predict->run(&p);
     for (int i = 0; i < p.n_files; i++) rc = close_result(&p.file[i], rc);
@@ -476,6 +497,9 @@ pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *i
     pl_prompts_close(p.prompts);
     pl_prompts_close(p.known);
     pl_arena_release(&p.mem);
-    if (rc == PL_OK) *info = p.info;
+    if (rc == PL_OK)
+        *info = p.info;
+    else if (o->out)
+        remove_empty(o->out, kept, part, sizeof part);
     return rc;
 }
