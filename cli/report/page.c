@@ -286,9 +286,10 @@ pl_status page_plan_save(const pl_run *run, const char *name, pl_folder *folder,
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    bool ok = f && put_document(f, run, name);
+    bool ok = f && put_document(f, run, name) && !ferror(f);
     if (f && fclose(f) != 0) ok = false;
-    pl_status rc = ok ? pl_folder_write(folder, file, text) : PL_ERR_MEMORY;
+    /* without memory, closing succeeds and leaves no text */
+    pl_status rc = ok && text ? pl_folder_write(folder, file, text) : PL_ERR_MEMORY;
     free(text);
     return rc;
 }
