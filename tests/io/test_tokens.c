@@ -89,8 +89,8 @@ TEST(tokens_bad_vocabularies_are_refused)
         const char *vocab, *merges, *says;
     } bad[] = {
         {"{\"a\": 0", "", "vocab.json:1"},
-        {"{}", "", "no vocabulary"},
-        {"[1]", "", "no vocabulary"},
+        {"{}", "", "is not a vocabulary"},
+        {"[1]", "", "is not a vocabulary"},
         {"{\"a\": \"x\"}", "", "has no number"},
         {"{\"a\": -1}", "", "has no number"},
         {"{\"a\": 0}", "", "has no token: this is not a byte-level vocabulary"},
