@@ -328,7 +328,8 @@ pl_status pl_ox_fold(pl_ox_call *c, bool *done)
     if (!fn || (c->node->domain && c->node->domain[0] && strcmp(c->node->domain, "ai.onnx") != 0))
         return PL_OK;
     if (!c->n_in || !c->in[0] || !c->n_out) return PL_OK;
+    int n = strcmp(c->op, "CastLike") == 0 ? 1 : c->n_in; /* its second input gives a type only */
     for (int i = 0; i < c->n_in; i++)
-        if (c->in[i] ? !pl_ox_known(c->b, c->in[i]) : all) return PL_OK;
+        if (c->in[i] ? i < n && !pl_ox_known(c->b, c->in[i]) : all) return PL_OK;
     return fn(c, done);
 }

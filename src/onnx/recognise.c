@@ -158,6 +158,40 @@ static pl_status build_attention_over(pl_ox_call *c, const match *m, bool *done)
     return attention(c, m, 1 / number(m, "#a", 1), done);
 }
 
+/* Softmax with 0 in place of NaN, which a mask gives that hides a whole row. A mask that is known
+ * to hide none needs no guard. */
+static pl_status build_guard(pl_ox_call *c, const match *m, bool *done)
+{
+    pl_ox_val *x = bound(m, "x"), *p = c->in[2];
+    int64_t n = p->rank > 1 ? p->dim[p->rank - 2] : 1, keys = p->rank ? p->dim[p->rank - 1] : 1;
+    if (c->in[0]->arg[0]->axis != p->axis || number(m, "#z", 1) != 0 ||
+        mask_of(c->b, bound(m, "m"), n, keys) == MASK_OTHER)
+        return PL_OK;
+    /* without a mask: x itself may be a sum with one */
+    if (!bound(m, "m") && x->op && strcmp(x->op, "Add") == 0) return PL_OK;
+    *done = true;
+    return pl_ox_set_val(c, 0, p);
+}
+
+/* The last two of four dimensions swapped by way of three: a change of order alone. */
+static pl_status build_swap(pl_ox_call *c, const match *m, bool *done)
+{
+    pl_ox_val *x = bound(m, "x"), *t = c->in[0], *flat = t->arg[0], *to = bound(m, "@t");
+    int perm[4];
+    if (x->rank != 4 || flat->rank != 3 || t->rank != 3 || to->host.n != 4 ||
+        flat->dim[0] != x->dim[0] * x->dim[1] || flat->dim[1] != x->dim[2])
+        return PL_OK;
+    for (int i = 0; i < 3; i++)
+        if (t->perm[i] != (flat->perm[i] ? 3 - flat->perm[i] : 0)) return PL_OK;
+    const int64_t want[] = {x->dim[0], x->dim[1], x->dim[3], x->dim[2]};
+    for (int i = 0; i < 4; i++)
+        if (to->host.i[i] > 0 && to->host.i[i] != want[i]) return PL_OK;
+    pl_val v = pl_ox_any(c->b, x);
+    for (int i = 0; i < 4; i++) perm[i] = x->perm[i] < 2 ? x->perm[i] : 5 - x->perm[i];
+    *done = true;
+    return pl_ox_set(c, 0, v, perm);
+}
+
 /* An elementwise function of x, in x's order. */
 static pl_status set_unary(pl_ox_call *c, const match *m, pl_val (*fn)(pl_graph *, pl_val),
                            bool *done)

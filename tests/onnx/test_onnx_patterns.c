@@ -118,6 +118,14 @@ static void put_pattern(maker *m, const char **p, char out[16])
         put_number(&a, 8, (uint64_t)-1);
         put_message(&node, 5, &a);
     }
+    if (strcmp(word, "Transpose") == 0) { /* the last two of three */
+        pl_str a = PL_STR_INIT;
+        put_text(&a, 1, "perm");
+        put_number(&a, 8, 0);
+        put_number(&a, 8, 2);
+        put_number(&a, 8, 1);
+        put_message(&node, 5, &a);
+    }
     put_message(&m->graph, 1, &node);
 }
 
