@@ -7,11 +7,12 @@
 typedef struct pl_ox_attention {
     pl_ox_val *q, *k, *v; /* logical [B, H, N, D], [B, K, M, D], [B, K, M, E]; K divides H */
     pl_ox_val *bias;      /* added to the scores, broadcasts to [B, H, N, M]; NULL: none */
+    pl_ox_val *keep;      /* truth values: keys that count; with bias only; NULL: all */
     double scale;         /* 0: 1/sqrt(D) */
     double softcap;       /* 0: none */
     bool causal;
     int64_t offset;  /* tokens of the past before the queries */
-    int scores_mode; /* which scores are asked for: 0 products, 1 with bias, 2 capped, 3 softmax */
+    int scores_mode; /* which scores are asked for: 0 products, 1 capped, 2 with bias, 3 softmax */
 } pl_ox_attention;
 /* Returns the result in tokens-first order, [B, N, H, E]. scores: NULL, or set to [B, H, N, M]. */
 pl_val pl_ox_attend(pl_ox_build *b, const pl_ox_attention *a, pl_val *scores);

@@ -44,12 +44,18 @@ pl_val pl_ox_attend(pl_ox_build *b, const pl_ox_attention *a, pl_val *scores)
     pl_val s = pl_scale(g, pl_matmul(g, q, k, false, true), scale);
     if (scores && a->scores_mode == 0) *scores = s;
     pl_dtype own = pl_val_type(g, s).dtype;
-    if (a->bias) s = pl_add(g, s, pl_ox_cast(g, pl_ox_plain(b, a->bias), own));
-    if (a->causal) s = pl_add(g, s, causal_bias(g, own, n, m, a->offset));
-    if (scores && a->scores_mode == 1) *scores = s;
     if (a->softcap > 0) s = pl_scale(g, pl_tanh(g, pl_scale(g, s, 1 / a->softcap)), a->softcap);
+    if (scores && a->scores_mode == 1) *scores = s;
+    if (a->bias) s = pl_add(g, s, pl_ox_cast(g, pl_ox_plain(b, a->bias), own));
+    pl_val causal = a->causal ? causal_bias(g, own, n, m, a->offset) : PL_NO_VAL;
+    if (a->causal) s = pl_add(g, s, causal);
     if (scores && a->scores_mode == 2) *scores = s;
     s = pl_softmax(g, s, 3);
+    if (a->keep) { /* a row without a key gives zeros */
+        s = pl_mul(g, s, pl_cast(g, pl_ox_plain(b, a->keep), own));
+        pl_val on = a->causal ? pl_ge(g, causal, pl_full_like(g, causal, 0)) : PL_NO_VAL;
+        if (a->causal) s = pl_mul(g, s, pl_cast(g, on, own));
+    }
     if (scores && a->scores_mode == 3) *scores = s;
     return pl_permute(g, pl_matmul(g, s, v, false, false), tokens_first);
 }
@@ -112,7 +118,16 @@ pl_status pl_ox_emit_attention(pl_ox_call *c)
     PL_TRY(with_past(c, 4, &a.k));
     PL_TRY(with_past(c, 5, &a.v));
     if (pl_ox_has(c, 6)) return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "nonpad_kv_seqlen");
+    static const char *const known = "is_causal,scale,softcap,q_num_heads,kv_num_heads,"
+                                     "qk_matmul_output_mode,softmax_precision";
+    for (size_t k = 0; k < c->node->n_attribute; k++)
+        if (c->node->attribute[k]->name && !pl_nn_match(known, c->node->attribute[k]->name))
+            return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "attribute %s", c->node->attribute[k]->name);
+    if (a.scores_mode < 0 || a.scores_mode > 3)
+        return pl_ox_fail(c, PL_ERR_FILE, "qk_matmul_output_mode %d", a.scores_mode);
     if (pl_ox_has(c, 3)) PL_TRY(bias_of(c, c->in[3], a.q->dtype, a.k->dim[2], &a.bias));
+    bool truth = pl_ox_has(c, 3) && c->in[3]->dtype == PL_BOOL && c->in[3]->rank > 0;
+    if (truth && c->in[3]->dim[c->in[3]->rank - 1] == a.k->dim[2]) a.keep = c->in[3];
     pl_val scores = PL_NO_VAL;
     bool wanted = c->n_out > 3 && c->node->output[3] && c->node->output[3][0];
     pl_val y = pl_ox_attend(c->b, &a, wanted ? &scores : NULL);
