@@ -57,13 +57,15 @@ void pl__probe_release(pl_builder *b)
 static pl_status compare(pl_program_draft *whole, pl_program_draft *micro, int64_t batch,
                          int64_t accumulate, bool at_once, pl_batch_report *out)
 {
-    int n = whole->grads.n;
-    pl_val *goals = pl_arena_new(&whole->run.g->arena, pl_val, (size_t)n + 1);
+    int room = 0, n = 0;
+    for (const pl_group_draft *k = whole->groups; k; k = k->next) room += k->grads.n + 1;
+    pl_val *goals = pl_arena_new(&whole->run.g->arena, pl_val, (size_t)room + 1);
     if (!goals) return PL_ERR_MEMORY;
-    if (n) memcpy(goals, whole->grads.grad, (size_t)n * sizeof *goals);
-    goals[n] = whole->loss;
-    return pl_batch_analyse(whole->run.g, micro->run.g, batch, accumulate, at_once, goals, n + 1,
-                            out);
+    for (const pl_group_draft *k = whole->groups; k; k = k->next) {
+        for (int i = 0; i < k->grads.n; i++) goals[n++] = k->grads.grad[i];
+        goals[n++] = k->loss;
+    }
+    return pl_batch_analyse(whole->run.g, micro->run.g, batch, accumulate, at_once, goals, n, out);
 }
 
 /* Compares the programs of the step one by one. text: why the first coupled program couples, "" if

@@ -4,8 +4,7 @@
  * step with gradients, optimiser and schedule from the configuration. With several micro-batches
  * the program accumulates its gradients, and a second program, apply, updates from the sums. In
  * fp16 the loss has a scale, which is a slot: all programs of a step use the same value, and the
- * program that updates changes it. Draws go through the builder, so that a replay can feed them
- * from a dump.
+ * program that updates changes it. Draws go through the builder (builder_draws.c).
  *
  * PL_GOAL_EVALUATE keeps the evaluation and sampling programs. A recipe builds all its programs at
  * once, so the programs of the step are built too, over a separate store that is freed with them:
@@ -108,59 +107,6 @@ static pl_program_draft *program_of(pl_builder *b, const pl_nn *m)
     for (int i = 0; i < b->n_step_programs; i++)
         if (b->step_programs[i].run.m == m) return &b->step_programs[i];
     return NULL;
-}
-
-/* ---- draws ------------------------------------------------------------------------------ */
-pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type)
-{
-    return b->draws_are_inputs ? pl_input(m->g, name, type)
-                               : pl_random_uniform(m->g, pl_nn_key(m), type);
-}
-
-pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type)
-{
-    return b->draws_are_inputs ? pl_input(m->g, name, type)
-                               : pl_random_normal(m->g, pl_nn_key(m), type);
-}
-
-pl_val pl_draw_keep(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
-{
-    if (b->draws_are_inputs) return pl_input(m->g, name, type);
-    if (!m->training || p <= 0) return pl_fill(m->g, type, 1);
-    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), type);
-    pl_val keep = pl_ge(m->g, u, pl_full_like(m->g, u, p));
-    return pl_select(m->g, keep, pl_full_like(m->g, u, 1 / (1 - p)), pl_full_like(m->g, u, 0));
-}
-
-pl_val pl_draw_permutation(pl_builder *b, pl_nn *m, const char *name, int64_t n)
-{
-    return b->draws_are_inputs ? pl_input(m->g, name, PL_TYPE(PL_I64, n))
-                               : pl_random_permutation(m->g, pl_nn_key(m), n);
-}
-
-pl_val pl_draw_choice(pl_builder *b, pl_nn *m, const char *name, int64_t n, int64_t count)
-{
-    if (b->draws_are_inputs) return pl_input(m->g, name, PL_TYPE(PL_I64, count));
-    return pl_slice(m->g, pl_random_permutation(m->g, pl_nn_key(m), n), 0, 0, count, 1);
-}
-
-pl_val pl_draw_integers(pl_builder *b, pl_nn *m, const char *name, pl_type type, int64_t high)
-{
-    if (b->draws_are_inputs) return pl_input(m->g, name, type);
-    pl_type real = type;
-    real.dtype = PL_F32;
-    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
-    u = pl_floor(m->g, pl_scale(m->g, u, (double)high));
-    return pl_cast(m->g, pl_clamp(m->g, u, 0, (double)(high - 1)), type.dtype);
-}
-
-pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, double p)
-{
-    if (b->draws_are_inputs) return pl_input(m->g, name, type);
-    pl_type real = type;
-    real.dtype = PL_F32;
-    pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
-    return pl_lt(m->g, u, pl_full_like(m->g, u, p));
 }
 
 /* ---- optimiser -------------------------------------------------------------------------- */
@@ -325,13 +271,6 @@ static pl_guard guard_from_config(const pl_config *c)
                       .warmup = pl_config_int(c, "guard.warmup")};
 }
 
-static void output_guard(pl_nn *m, const pl_guard_report *r)
-{
-    pl_output(m->g, "spiked", r->row);
-    pl_output(m->g, "usual_norm", r->norm);
-    pl_output(m->g, "usual_loss", r->loss);
-}
-
 /* Sets the flags of slots that a section's patterns name. */
 static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 {
@@ -346,27 +285,60 @@ static void mark_slots(pl_builder *b, pl_nn *m, const char *name)
 }
 
 /* Fails when two optimiser sections train the same slot. */
-static void check_owner(pl_builder *b, pl_nn *m, const pl_grads *grads, const char *name)
+static void check_owner(pl_builder *b, pl_nn *m, const pl_group_draft *group)
 {
-    for (int i = 0; i < b->n_step_programs; i++) {
-        const pl_program_draft *t = &b->step_programs[i];
-        if (!t->minimised || strcmp(t->section, name) == 0) continue;
-        for (int j = 0; j < t->grads.n; j++)
-            for (int k = 0; k < grads->n; k++)
-                if (t->grads.slot[j] == grads->slot[k]) {
-                    pl_nn_fail(m, PL_ERR_CONFIG, "%s is trained by %s and by %s",
-                               pl_store_slot(pl_builder_store(b), grads->slot[k])->name, t->section,
-                               name);
-                    return;
-                }
-    }
+    for (int i = 0; i < b->n_step_programs; i++)
+        for (const pl_group_draft *t = b->step_programs[i].groups; t; t = t->next) {
+            if (strcmp(t->section, group->section) == 0) continue;
+            for (int j = 0; j < t->grads.n; j++)
+                for (int k = 0; k < group->grads.n; k++)
+                    if (t->grads.slot[j] == group->grads.slot[k]) {
+                        pl_nn_fail(m, PL_ERR_CONFIG, "%s is trained by %s and by %s",
+                                   pl_store_slot(pl_builder_store(b), group->grads.slot[k])->name,
+                                   t->section, group->section);
+                        return;
+                    }
+        }
+}
+
+/* Adds a group to the program; NULL: memory has run out, or the program has a group of this section
+ * already. */
+static pl_group_draft *group_new(pl_program_draft *t, const char *name)
+{
+    pl_nn *m = t->run.m;
+    pl_group_draft **at = &t->groups;
+    for (; *at; at = &(*at)->next)
+        if (strcmp((*at)->section, name) == 0) {
+            pl_nn_fail(m, PL_ERR_CONFIG,
+                       "section %s trains two groups of the program %s: its counter would advance "
+                       "twice per step; give each group its own section (pl_recipe.optims)",
+                       name, t->name ? t->name : "train");
+            return NULL;
+        }
+    *at = pl_arena_new(&t->run.g->arena, pl_group_draft, 1);
+    if (!*at)
+        pl_nn_fail(m, PL_ERR_MEMORY, "no memory for the group %s", name);
+    else
+        (*at)->section = pl_nn_name(m, "%s", name);
+    return *at;
+}
+
+/* The scalars of a program's first group have plain names, those of further groups the name of
+ * their section before it. */
+static void report_scalar(const pl_program_draft *t, const pl_group_draft *group, pl_nn *m,
+                          const char *name, pl_val v)
+{
+    if (!pl_val_ok(v)) return;
+    bool first = group == t->groups;
+    pl_output(m->g, first ? name : pl_nn_name(m, "%s.%s", group->section, name), v);
 }
 
 /* Adds the update, from this program's gradients or from their sums over micro-batches. */
-static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_loss_scale *scale)
+static void update(pl_builder *b, pl_program_draft *t, pl_group_draft *group, pl_optim *o,
+                   const pl_loss_scale *scale)
 {
     pl_nn *m = t->run.m;
-    pl_grads grads = t->grads;
+    pl_grads grads = group->grads;
     pl_optim_report report;
     memset(&report, 0, sizeof report);
     if (b->accumulate > 1) {
@@ -379,10 +351,17 @@ static void update(pl_builder *b, pl_program_draft *t, pl_optim *o, const pl_los
     }
     pl_optim_update(m, &grads, o, &report);
     if (b->goal == PL_GOAL_REPLAY) output_gradients(m, &grads, o->loss_scale);
-    if (scale) output_scale(m, scale, o->loss_scale, report.finite);
-    if (o->guard.spike > 0) output_guard(m, &report.guard);
-    if (pl_val_ok(report.lr)) pl_output(m->g, "lr", report.lr);
-    if (pl_val_ok(report.grad_norm)) pl_output(m->g, "grad_norm", report.grad_norm);
+    if (scale) {
+        t->scale = o->loss_scale;
+        t->finite = group == t->groups ? report.finite : pl_and(m->g, t->finite, report.finite);
+    }
+    if (o->guard.spike > 0) {
+        report_scalar(t, group, m, "spiked", report.guard.row);
+        report_scalar(t, group, m, "usual_norm", report.guard.norm);
+        report_scalar(t, group, m, "usual_loss", report.guard.loss);
+    }
+    report_scalar(t, group, m, "lr", report.lr);
+    report_scalar(t, group, m, "grad_norm", report.grad_norm);
 }
 
 /* A schedule advances once per batch, or, if its group says so, with every update on the batch; it
@@ -428,7 +407,9 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     o.params = group ? group->slots : NULL;
     set_pace(b, group, name, &o.lr);
     if (b->run && strcmp(name, "optim") == 0) b->run->steps.warmup = o.lr.warmup * o.lr.every;
-    pl_output(m->g, "loss", loss);
+    pl_group_draft *part = group_new(t, name);
+    if (!part) return;
+    report_scalar(t, part, m, "loss", loss);
     bool scaled = strcmp(pl_config_text(b->config, "precision"), "fp16") == 0;
     pl_loss_scale scale = scale_from_config(b->config);
     if (scaled) o.loss_scale = pl_loss_scale_read(m, &scale);
@@ -437,12 +418,11 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
     int64_t shares = b->accumulate * (b->ranks ? b->ranks->ranks : 1);
     pl_val share = shares > 1 ? pl_scale(m->g, loss, 1.0 / (double)shares) : loss;
     o.guard.loss = share;
-    pl_optim_gradients(m, share, &o, &t->grads);
-    check_owner(b, m, &t->grads, name);
-    t->section = pl_nn_name(m, "%s", name);
-    t->loss = loss;
+    pl_optim_gradients(m, share, &o, &part->grads);
+    check_owner(b, m, part);
+    part->loss = loss;
     t->minimised = true;
-    if (b->goal != PL_GOAL_PROBE) update(b, t, &o, scaled ? &scale : NULL);
+    if (b->goal != PL_GOAL_PROBE) update(b, t, part, &o, scaled ? &scale : NULL);
 }
 
 void pl_builder_minimise(pl_builder *b, pl_val loss)
@@ -473,8 +453,13 @@ void pl__builder_release(pl_builder *b)
     b->aside = NULL;
 }
 
-static pl_status program_draft_finish(const pl_program_draft *t, const pl_recipe *recipe)
+/* The scale is one for all groups of a program, so it changes once, after the last group. */
+static pl_status program_draft_finish(const pl_builder *b, const pl_program_draft *t,
+                                      const pl_recipe *recipe)
 {
+    pl_loss_scale scale = scale_from_config(b->config);
+    if (pl_val_ok(t->finite))
+        output_scale(t->apply.m ? t->apply.m : t->run.m, &scale, t->scale, t->finite);
     PL_TRY(pl_nn_finish(t->run.m));
     PL_FAIL_IF(!t->minimised && !t->name, PL_ERR_GRAPH,
                "recipe %s builds no loss: call pl_builder_minimise", recipe->name);
@@ -510,7 +495,7 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
         pl__stop_slot(b->store) < 0)
         return pl_store_status(b->store);
     for (int i = 0; i < b->n_step_programs; i++) {
-        PL_TRY(program_draft_finish(&b->step_programs[i], recipe));
+        PL_TRY(program_draft_finish(b, &b->step_programs[i], recipe));
         if (!b->step_programs[i].minimised) draft_free(&b->step_programs[i].apply);
     }
     if (b->eval.m) PL_TRY(pl_nn_finish(b->eval.m));

@@ -36,16 +36,25 @@ typedef struct pl_draft {
     pl_nn *m;
 } pl_draft;
 
+/* What one section of the configuration trains in a program. Lies in the arena of the program's
+ * graph. */
+typedef struct pl_group_draft {
+    const char *section;
+    pl_val loss;
+    pl_grads grads;
+    struct pl_group_draft *next;
+} pl_group_draft;
+
 /* A program of the step under construction. */
 typedef struct pl_program_draft {
     const char *name; /* NULL: the training program */
     pl_when when;
     pl_draft run, apply; /* apply: the update from accumulated gradients, if there are several
                             micro-batches */
-    const char *section; /* of the optimiser, once minimised */
     bool minimised;
-    pl_val loss;
-    pl_grads grads;
+    pl_group_draft *groups; /* in the order of pl_builder_minimise_with */
+    pl_val scale, finite;   /* fp16: the loss scale of the step, and whether all groups' gradients
+                               are finite */
 } pl_program_draft;
 
 /* A picture of the sampling program. */
