@@ -154,6 +154,9 @@ PL_API pl_val pl_nn_linear(pl_nn *m, pl_val x, const char *name, int64_t out, pl
 /* Picks rows of a table [rows, width], initialised N(0,1), by integer ids; result ids.shape +
  * [width]. */
 PL_API pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width);
+/* The same with another initial table, e.g. pl_nn_normal(0, 0.02). */
+PL_API pl_val pl_nn_embedding_with(pl_nn *m, pl_val ids, const char *name, int64_t rows,
+                                   int64_t width, pl_nn_init init);
 
 /* Returns the weight w [O, ..] divided by u^T W v. u and v are buffers; each training call advances
  * them by one power iteration, and no gradient flows through them. Layers and model code may call
@@ -181,6 +184,33 @@ PL_API pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, cons
                                          int heads);
 /* softmax(q k^T/sqrt(d)) v of [B,N,H*d], [B,M,H*d], [B,M,H*d] to [B,N,H*d]. */
 PL_API pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads);
+
+/* Options of attention; zero: none. heads must be set. */
+typedef struct pl_nn_attention {
+    int heads;
+    int kv_heads; /* heads of keys and values, each read by heads/kv_heads heads of queries
+                      (grouped-query attention); 0: heads */
+    bool causal;  /* query i sees keys 0..i */
+    pl_val mask;  /* bool: true where a query may see a key; or float: added to the scores. Shape
+                      [N,M], [B,1,N,M] or any that broadcasts to [B,heads,N,M]. A mask stores the
+                      probabilities, causal alone does not. A query that sees no key gets zeros */
+    pl_val
+        angles; /* rotary positions [N, d/2] (pl_nn_rope_angles): turns queries and keys, N = M */
+    bool half_split; /* rotation of pairs (i, i + d/2) instead of neighbours: see pl_nn_rope */
+    double scale;    /* of the scores; 0: 1/sqrt(d) */
+    bool no_bias;    /* layers: projections without bias */
+} pl_nn_attention;
+/* softmax(q k^T scale + mask) v of q [B,N,heads*d], k, v [B,M,kv_heads*d] to [B,N,heads*d]. */
+PL_API pl_val pl_nn_attend_with(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_nn_attention o);
+/* As pl_nn_multi_head_attention, with options; kv_heads must be 0 or heads. no_bias leaves out
+ * in_proj_bias and out_proj.bias. */
+PL_API pl_val pl_nn_multi_head_attention_with(pl_nn *m, pl_val q, pl_val source, const char *name,
+                                              pl_nn_attention o);
+/* Attention with separate projections, as Llama has it: slots q_proj.weight [heads*d,E],
+ * k_proj.weight and v_proj.weight [kv_heads*d,E], o_proj.weight [E,heads*d], and biases of these
+ * names unless no_bias; d = E/heads. */
+PL_API pl_val pl_nn_grouped_query_attention(pl_nn *m, pl_val q, pl_val source, const char *name,
+                                            pl_nn_attention o);
 
 typedef struct pl_nn_sinusoid {
     bool sin_first;    /* [sin, cos] instead of [cos, sin] */
@@ -217,6 +247,9 @@ PL_API pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p);
 PL_API pl_val pl_nn_drop_path(pl_nn *m, pl_val x, double p);
 /* A linear layer to 2*out; the first half times GELU of the second half. */
 PL_API pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out);
+/* SwiGLU, as Llama has it: down_proj(silu(gate_proj(x)) * up_proj(x)), without biases; slots
+ * gate_proj.weight and up_proj.weight [hidden,E], down_proj.weight [E,hidden]. */
+PL_API pl_val pl_nn_swiglu(pl_nn *m, pl_val x, const char *name, int64_t hidden);
 /* Cubic Bezier curve with s = sigmoid(x) and four learned values per channel, slots p.0 to p.3,
  * stored as [C,1,1] in files. */
 PL_API pl_val pl_nn_trainable_bezier(pl_nn *m, pl_val x, const char *name, const double start[4]);

@@ -3,41 +3,136 @@
 
 #include <math.h>
 
-pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
+/* Returns [B,M,kv,d] with every head repeated for the heads of queries that read it. */
+static pl_val repeat_heads(pl_graph *g, pl_val x, int64_t times)
+{
+    pl_type t = pl_val_type(g, x);
+    if (times == 1) return x;
+    x = pl_reshape(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2], 1, t.dim[3]));
+    x = pl_broadcast(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2], times, t.dim[3]));
+    return pl_reshape(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2] * times, t.dim[3]));
+}
+
+/* Where query i may see key j, [N,M]; PL_NO_VAL: everywhere. */
+static pl_val allowed(pl_graph *g, int64_t n, int64_t s, const pl_nn_attention *o)
+{
+    bool named = pl_val_ok(o->mask) && pl_val_type(g, o->mask).dtype == PL_BOOL;
+    pl_val mask = named ? o->mask : PL_NO_VAL;
+    if (!o->causal) return mask;
+    pl_type t = PL_TYPE(PL_I32, n, s);
+    pl_val earlier = pl_ge(g, pl_iota(g, t, 0), pl_iota(g, t, 1));
+    return named ? pl_and(g, mask, earlier) : earlier;
+}
+
+/* softmax over the keys that are allowed, written in primitives: q [B,N,H,d], k, v [B,M,H,d]. Scores
+ * that do not count are a large negative number; a row without a key divides 0 by 1. */
+static pl_val attend_masked(pl_graph *g, pl_val q, pl_val k, pl_val v, const pl_nn_attention *o)
+{
+    static const int heads_first[] = {0, 2, 1, 3};
+    pl_type t = pl_val_type(g, q);
+    int64_t keys = pl_val_type(g, k).dim[1];
+    const int64_t dim[4] = {t.dim[0], t.dim[2], t.dim[1], keys};
+    q = pl_permute(g, q, heads_first);
+    k = pl_permute(g, k, heads_first);
+    v = pl_permute(g, v, heads_first);
+    pl_val s = pl_scale(g, pl_matmul(g, q, k, false, true), o->scale);
+    pl_val seen = allowed(g, t.dim[1], keys, o);
+    if (pl_val_ok(o->mask) && pl_val_type(g, o->mask).dtype != PL_BOOL)
+        s = pl_add(g, s, pl_cast(g, o->mask, pl_val_type(g, s).dtype));
+    if (pl_val_ok(seen)) {
+        seen = pl_broadcast(g, seen, 4, dim);
+        s = pl_select(g, seen, s, pl_full_like(g, s, -1e30));
+    }
+    pl_val top = pl_stop_gradient(g, pl_max_over(g, s, PL_AXIS(3), true));
+    pl_val p = pl_exp(g, pl_sub(g, s, top));
+    if (pl_val_ok(seen)) p = pl_select(g, seen, p, pl_full_like(g, p, 0));
+    pl_val sum = pl_sum(g, p, PL_AXIS(3), true), none = pl_full_like(g, sum, 0);
+    sum = pl_select(g, pl_gt(g, sum, none), sum, pl_full_like(g, sum, 1));
+    pl_val y = pl_matmul(g, pl_div(g, p, sum), v, false, false);
+    return pl_permute(g, y, heads_first);
+}
+
+pl_val pl_nn_attend_with(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_nn_attention o)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
     pl_type tq = pl_val_type(g, q), tk = pl_val_type(g, k), tv = pl_val_type(g, v);
+    int kv = o.kv_heads ? o.kv_heads : o.heads;
     /* reports an error where the shape is not [batch, positions, width] */
     q = pl_reshape(g, q, PL_DIMS(tq.dim[0], tq.dim[1], tq.dim[2]));
     k = pl_reshape(g, k, PL_DIMS(tk.dim[0], tk.dim[1], tk.dim[2]));
     v = pl_reshape(g, v, PL_DIMS(tv.dim[0], tv.dim[1], tv.dim[2]));
     int64_t b = tq.dim[0], n = tq.dim[1], s = tk.dim[1];
-    q = pl_reshape(g, q, PL_DIMS(b, n, heads, -1));
-    k = pl_reshape(g, k, PL_DIMS(b, s, heads, -1));
-    v = pl_reshape(g, v, PL_DIMS(b, s, heads, -1));
-    return pl_reshape(g, pl_attention(g, q, k, v, 0, false), PL_DIMS(b, n, -1));
+    q = pl_reshape(g, q, PL_DIMS(b, n, o.heads, -1));
+    k = pl_reshape(g, k, PL_DIMS(b, s, kv, -1));
+    v = pl_reshape(g, v, PL_DIMS(b, s, kv, -1));
+    if (!pl_val_ok(q)) return PL_NO_VAL;
+    if (pl_val_ok(o.angles)) {
+        q = pl_nn_rope(g, q, o.angles, o.half_split);
+        k = pl_nn_rope(g, k, o.angles, o.half_split);
+    }
+    k = repeat_heads(g, k, o.heads / kv);
+    v = repeat_heads(g, v, o.heads / kv);
+    if (o.scale == 0) o.scale = 1 / sqrt((double)(tq.dim[2] / o.heads));
+    pl_val y = pl_val_ok(o.mask) ? attend_masked(g, q, k, v, &o)
+                                 : pl_attention(g, q, k, v, o.scale, o.causal);
+    return pl_reshape(g, y, PL_DIMS(b, n, -1));
 }
 
-/* Applies rows [lo, hi) of the packed projection to x. */
+pl_val pl_nn_attend(pl_graph *g, pl_val q, pl_val k, pl_val v, int heads)
+{
+    return pl_nn_attend_with(g, q, k, v, (pl_nn_attention){.heads = heads});
+}
+
+/* Applies rows [lo, hi) of the packed projection to x; b may be missing. */
 static pl_val project(pl_graph *g, pl_val x, pl_val w, pl_val b, int64_t lo, int64_t hi)
 {
-    return pl_linear(g, x, pl_slice(g, w, 0, lo, hi, 1), pl_slice(g, b, 0, lo, hi, 1));
+    if (pl_val_ok(b)) b = pl_slice(g, b, 0, lo, hi, 1);
+    return pl_linear(g, x, pl_slice(g, w, 0, lo, hi, 1), b);
 }
 
-pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name, int heads)
+/* The width of q, after a check of shapes and heads; 0: the context has the error. */
+static int64_t checked_width(pl_nn *m, pl_val q, pl_val source, const char *name,
+                             const pl_nn_attention *o)
 {
     pl_graph *g = m->g;
     int64_t e = pl__nn_dim(m, q, -1);
+    int kv = o->kv_heads ? o->kv_heads : o->heads;
     if (pl_val_ok(q) && pl_val_ok(source) &&
-        (pl_val_type(g, q).rank != 3 || pl_val_type(g, source).rank != 3))
-        return pl_nn_fail(m, PL_ERR_SHAPE,
-                          "%s: rank %d attends to rank %d: wants [batch, positions, width]", name,
-                          pl_val_type(g, q).rank, pl_val_type(g, source).rank);
-    if (e == 0 || heads < 1 || e % heads)
-        return pl_nn_fail(m, PL_ERR_SHAPE, "%s: width %lld in %d heads", name, (long long)e, heads);
+        (pl_val_type(g, q).rank != 3 || pl_val_type(g, source).rank != 3)) {
+        pl_nn_fail(m, PL_ERR_SHAPE,
+                   "%s: rank %d attends to rank %d: wants [batch, positions, width]", name,
+                   pl_val_type(g, q).rank, pl_val_type(g, source).rank);
+        return 0;
+    }
+    if (e == 0 || o->heads < 1 || e % o->heads) {
+        pl_nn_fail(m, PL_ERR_SHAPE, "%s: width %lld in %d heads", name, (long long)e, o->heads);
+        return 0;
+    }
+    if (kv < 1 || o->heads % kv) {
+        pl_nn_fail(m, PL_ERR_SHAPE,
+                   "%s: %d heads of queries share %d heads of keys and values: wants a divisor of "
+                   "%d",
+                   name, o->heads, kv, o->heads);
+        return 0;
+    }
+    return e;
+}
+
+pl_val pl_nn_multi_head_attention_with(pl_nn *m, pl_val q, pl_val source, const char *name,
+                                       pl_nn_attention o)
+{
+    pl_graph *g = m->g;
+    int64_t e = checked_width(m, q, source, name, &o);
+    if (e == 0) return PL_NO_VAL;
+    if (o.kv_heads && o.kv_heads != o.heads)
+        return pl_nn_fail(m, PL_ERR_ARG,
+                          "%s: %d heads of keys for %d heads of queries: in_proj_weight has no "
+                          "place for them; use pl_nn_grouped_query_attention",
+                          name, o.kv_heads, o.heads);
     pl_nn_push(m, "%s", name);
     pl_val w = pl_nn_param(m, "in_proj_weight", PL_DIMS(3 * e, e), pl_nn_xavier_uniform(1));
-    pl_val b = pl_nn_param(m, "in_proj_bias", PL_DIMS(3 * e), pl_nn_constant(0));
+    pl_val b = PL_NO_VAL;
+    if (!o.no_bias) b = pl_nn_param(m, "in_proj_bias", PL_DIMS(3 * e), pl_nn_constant(0));
     pl_val part[3];
     if (q.id == source.id) {
         pl_split(g, pl_linear(g, q, w, b), -1, 3, part);
@@ -46,8 +141,30 @@ pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char 
         part[1] = project(g, source, w, b, e, 2 * e);
         part[2] = project(g, source, w, b, 2 * e, 3 * e);
     }
-    pl_val y = pl_nn_attend(g, part[0], part[1], part[2], heads);
-    y = pl_nn_linear(m, y, "out_proj", e, (pl_nn_lin){.bias_init = pl_nn_constant(0)});
+    pl_val y = pl_nn_attend_with(g, part[0], part[1], part[2], o);
+    y = pl_nn_linear(m, y, "out_proj", e,
+                     (pl_nn_lin){.no_bias = o.no_bias, .bias_init = pl_nn_constant(0)});
+    pl_nn_pop(m);
+    return y;
+}
+
+pl_val pl_nn_multi_head_attention(pl_nn *m, pl_val q, pl_val source, const char *name, int heads)
+{
+    return pl_nn_multi_head_attention_with(m, q, source, name, (pl_nn_attention){.heads = heads});
+}
+
+pl_val pl_nn_grouped_query_attention(pl_nn *m, pl_val q, pl_val source, const char *name,
+                                     pl_nn_attention o)
+{
+    int64_t e = checked_width(m, q, source, name, &o);
+    if (e == 0) return PL_NO_VAL;
+    int64_t d = e / o.heads, kv = o.kv_heads ? o.kv_heads : o.heads;
+    pl_nn_lin lin = {.no_bias = o.no_bias};
+    pl_nn_push(m, "%s", name);
+    pl_val y = pl_nn_attend_with(m->g, pl_nn_linear(m, q, "q_proj", e, lin),
+                                 pl_nn_linear(m, source, "k_proj", kv * d, lin),
+                                 pl_nn_linear(m, source, "v_proj", kv * d, lin), o);
+    y = pl_nn_linear(m, y, "o_proj", e, lin);
     pl_nn_pop(m);
     return y;
 }

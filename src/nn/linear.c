@@ -169,12 +169,16 @@ pl_val pl_nn_conv_transpose3d(pl_nn *m, pl_val x, const char *name, int64_t out,
     return conv(m, x, name, out, &o, 3, true);
 }
 
-pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width)
+pl_val pl_nn_embedding_with(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width,
+                            pl_nn_init init)
 {
     pl_nn_push(m, "%s", name);
-    pl_val table = pl__nn_param(m, "weight", PL_TYPE(m->dtype, rows, width),
-                                (pl_init){PL_INIT_NORMAL, 0, 1}, NULL);
-    pl_val y = pl_take(m->g, table, ids);
+    pl_val y = pl_take(m->g, pl_nn_param(m, "weight", PL_DIMS(rows, width), init), ids);
     pl_nn_pop(m);
     return y;
+}
+
+pl_val pl_nn_embedding(pl_nn *m, pl_val ids, const char *name, int64_t rows, int64_t width)
+{
+    return pl_nn_embedding_with(m, ids, name, rows, width, pl_nn_normal(0, 1));
 }

@@ -55,6 +55,18 @@ pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out)
     return pl_mul(m->g, half[0], pl_gelu(m->g, half[1]));
 }
 
+pl_val pl_nn_swiglu(pl_nn *m, pl_val x, const char *name, int64_t hidden)
+{
+    const pl_nn_lin lin = {.no_bias = true};
+    int64_t e = pl__nn_dim(m, x, -1);
+    pl_nn_push(m, "%s", name);
+    pl_val gate = pl_silu(m->g, pl_nn_linear(m, x, "gate_proj", hidden, lin));
+    pl_val y = pl_mul(m->g, gate, pl_nn_linear(m, x, "up_proj", hidden, lin));
+    y = pl_nn_linear(m, y, "down_proj", e, lin);
+    pl_nn_pop(m);
+    return y;
+}
+
 /* r^3 p0 + 3 r^2 s p1 + 3 r s^2 p2 + s^3 p3, r = 1 - s */
 static pl_val curve(pl_graph *g, pl_val s, const pl_val p[4])
 {

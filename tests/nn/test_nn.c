@@ -14,6 +14,27 @@
 
 /* ---- the cases -------------------------------------------------------------------------- */
 typedef pl_val layer_fn(pl_nn *m, pl_val x, pl_val y);
+/* Which keys a query sees, as in layer_numbers.py. */
+static pl_val seen(pl_graph *g, int64_t n, int64_t keys)
+{
+    pl_type t = PL_TYPE(PL_I32, n, keys);
+    pl_val i = pl_add(g, pl_scale(g, pl_iota(g, t, 0), 3), pl_iota(g, t, 1));
+    return pl_ne(g, pl_mod(g, i, pl_full_like(g, i, 4)), pl_full_like(g, i, 1));
+}
+
+/* Scores fall with the distance. */
+static pl_val nearer(pl_graph *g, int64_t n)
+{
+    pl_type t = PL_TYPE(PL_F32, n, n);
+    return pl_scale(g, pl_abs(g, pl_sub(g, pl_iota(g, t, 0), pl_iota(g, t, 1))), -0.3);
+}
+
+/* Weights of four classes: 0.5, 1.5, 2.5, 3.5. */
+static pl_val halves(pl_graph *g)
+{
+    return pl_shift(g, pl_iota(g, PL_TYPE(PL_F32, 4), 0), 0.5);
+}
+
 #define LAYER(name, expr)                                                                          \
  static pl_val layer_##name(pl_nn *m, pl_val x, pl_val y)                                          \
  {                                                                                                 \
@@ -88,6 +109,29 @@ LAYER(spectral_conv, in_parts(m, x, 2, spectral_part))
 LAYER(spectral_linear, pl_nn_linear(m, x, "", 5, (pl_nn_lin){.spectral = PL_SPECTRAL_TORCH}))
 LAYER(attention_self, pl_nn_multi_head_attention(m, x, x, "attn", 2))
 LAYER(attention_cross, pl_nn_multi_head_attention(m, x, y, "attn", 2))
+LAYER(attention_causal,
+      pl_nn_multi_head_attention_with(
+          m, x, x, "attn", (pl_nn_attention){.heads = 2, .causal = true, .no_bias = true}))
+LAYER(attention_seen,
+      pl_nn_multi_head_attention_with(m, x, y, "attn",
+                                      (pl_nn_attention){.heads = 2, .mask = seen(g, 5, 3)}))
+LAYER(attention_seen_causal,
+      pl_nn_multi_head_attention_with(
+          m, x, x, "attn", (pl_nn_attention){.heads = 2, .mask = seen(g, 5, 5), .causal = true}))
+LAYER(attention_added,
+      pl_nn_multi_head_attention_with(m, x, x, "attn",
+                                      (pl_nn_attention){.heads = 2, .mask = nearer(g, 5)}))
+LAYER(attention_grouped,
+      pl_nn_grouped_query_attention(
+          m, x, x, "attn",
+          (pl_nn_attention){.heads = 4,
+                            .kv_heads = 2,
+                            .causal = true,
+                            .no_bias = true,
+                            .half_split = true,
+                            .angles = pl_nn_rope_angles(g, PL_F32, 1, (const int64_t[]){5},
+                                                        (const int64_t[]){4}, 100)}))
+LAYER(swiglu, pl_nn_swiglu(m, x, "mlp", 10))
 LAYER(geglu, pl_nn_geglu(m, x, "gate", 8))
 LAYER(trainable_bezier, pl_nn_trainable_bezier(m, x, "", curve_start))
 LAYER(rope, pl_nn_rope(g, x, angles(g), false))
@@ -106,6 +150,9 @@ LAYER(cross_entropy, pl_loss_cross_entropy(g, x, ints(g, 5, 1, 4)))
 /* row 4 has the label that is ignored */
 LAYER(cross_entropy_with,
       pl_loss_cross_entropy_with(g, x, ints(g, 5, 1, 5), (pl_cross_entropy){0.1, 4}))
+LAYER(cross_entropy_weights,
+      pl_loss_cross_entropy_with(g, x, ints(g, 5, 1, 4),
+                                 (pl_cross_entropy){.ignore_zero = true, .weight = halves(g)}))
 LAYER(bce, pl_loss_bce_with_logits(g, x, pl_sigmoid(g, y)))
 LAYER(hinge_d, pl_loss_hinge_d(g, x, y))
 LAYER(hinge_g, pl_loss_hinge_g(g, x))
@@ -145,6 +192,12 @@ static const struct {
     {"spectral_eval", layer_spectral_linear},
     ROW(attention_self),
     ROW(attention_cross),
+    ROW(attention_causal),
+    ROW(attention_seen),
+    ROW(attention_seen_causal),
+    ROW(attention_added),
+    ROW(attention_grouped),
+    ROW(swiglu),
     ROW(geglu),
     ROW(trainable_bezier),
     ROW(rope),
@@ -160,6 +213,7 @@ static const struct {
     ROW(smooth_l1),
     ROW(cross_entropy),
     ROW(cross_entropy_with),
+    ROW(cross_entropy_weights),
     ROW(bce),
     ROW(hinge_d),
     ROW(hinge_g),

@@ -41,6 +41,48 @@ class Geglu(nn.Module):
         return value * F.gelu(gate)
 
 
+class SwiGlu(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mlp = nn.ModuleDict({"gate_proj": nn.Linear(6, 10, bias=False), "up_proj": nn.Linear(6, 10, bias=False),
+                                  "down_proj": nn.Linear(10, 6, bias=False)})
+
+    def forward(self, x):
+        m = self.mlp
+        return m["down_proj"](F.silu(m["gate_proj"](x)) * m["up_proj"](x))
+
+
+def seen(n, m):
+    """Which keys a query sees; the third query sees none but key 0."""
+    i, j = torch.arange(n)[:, None], torch.arange(m)[None]
+    return (3 * i + j) % 4 != 1
+
+
+class GroupedAttention(nn.Module):
+    """Four heads of queries over two of keys, rotary positions, causal; as Llama."""
+
+    def __init__(self):
+        super().__init__()
+        self.attn = nn.ModuleDict({"q_proj": nn.Linear(16, 16, bias=False), "k_proj": nn.Linear(16, 8, bias=False),
+                                   "v_proj": nn.Linear(16, 8, bias=False), "o_proj": nn.Linear(16, 16, bias=False)})
+
+    def forward(self, x):
+        a = self.attn
+        b, n, _ = x.shape
+        angles = torch.arange(n)[:, None] * 100.0 ** (-torch.arange(2) / 2)
+
+        def turn(t):
+            c, s = angles.cos(), angles.sin()
+            u, v = t.chunk(2, -1)
+            return torch.cat([u * c - v * s, u * s + v * c], -1)
+
+        q = turn(a["q_proj"](x).reshape(b, n, 4, 4).transpose(1, 2))
+        k = turn(a["k_proj"](x).reshape(b, n, 2, 4).transpose(1, 2)).repeat_interleave(2, 1)
+        v = a["v_proj"](x).reshape(b, n, 2, 4).transpose(1, 2).repeat_interleave(2, 1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return a["o_proj"](y.transpose(1, 2).reshape(b, n, 16))
+
+
 class Bezier(nn.Module):
     def __init__(self):
         super().__init__()
@@ -50,6 +92,17 @@ class Bezier(nn.Module):
         s, p = x.sigmoid(), self.p
         r = 1 - s
         return r**3 * p[0] + 3 * r * r * s * p[1] + 3 * r * s * s * p[2] + s**3 * p[3]
+
+
+class MaskedAttention(nn.Module):
+    def __init__(self, mask, bias=True):
+        super().__init__()
+        self.mask = mask
+        self.attn = nn.MultiheadAttention(8, 2, batch_first=True, bias=bias)
+
+    def forward(self, x, y=None):
+        y = x if y is None else y
+        return self.attn(x, y, y, attn_mask=self.mask(x.shape[1], y.shape[1]), need_weights=False)[0]
 
 
 class Attention(nn.Module):
@@ -171,6 +224,15 @@ def main():
     layer("spectral_eval", [4, 6], sn(nn.Linear(6, 5)), channels=False, train=False)
     layer("attention_self", [2, 5, 8], Attention(), channels=False)
     layer("attention_cross", [2, 5, 8], Attention(), channels=False, y=[2, 3, 8])
+    layer("attention_causal", [2, 5, 8], MaskedAttention(lambda n, m: torch.ones(n, m).triu(1).bool(), bias=False),
+          channels=False)
+    layer("attention_seen", [2, 5, 8], MaskedAttention(lambda n, m: ~seen(n, m)), channels=False, y=[2, 3, 8])
+    layer("attention_seen_causal", [2, 5, 8],
+          MaskedAttention(lambda n, m: ~(seen(n, m) & torch.ones(n, m).tril().bool())), channels=False)
+    layer("attention_added", [2, 5, 8], MaskedAttention(lambda n, m: -0.3 * (torch.arange(n)[:, None] - torch.arange(m)).abs()),
+          channels=False)
+    layer("attention_grouped", [2, 5, 16], GroupedAttention(), channels=False)
+    layer("swiglu", [2, 5, 6], SwiGlu(), channels=False)
     layer("geglu", [2, 5, 6], Geglu(), channels=False)
     layer("trainable_bezier", [2, 3, 4, 5], Bezier())
     case("rope", [2, 5, 3, 8], lambda x: rotate(x, False))
@@ -189,6 +251,8 @@ def main():
     case("cross_entropy", [5, 4], lambda x: F.cross_entropy(x, torch.arange(5) % 4))
     case("cross_entropy_with", [5, 4],
          lambda x: F.cross_entropy(x, torch.arange(5), ignore_index=4, label_smoothing=0.1))
+    case("cross_entropy_weights", [5, 4],
+         lambda x: F.cross_entropy(x, torch.arange(5) % 4, weight=torch.arange(4) + 0.5, ignore_index=0))
     case("bce", [3, 4], lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), y=[3, 4])
     case("hinge_d", [5], lambda x, y: F.relu(1 - x).mean() + F.relu(1 + y).mean(), y=[5])
     case("hinge_g", [5], lambda x: -x.mean())
