@@ -1,9 +1,9 @@
-/* data.c - the tokens of a text file, and stretches of them as samples.
+/* data.c - the tokens of a text file or a file of tokens, and stretches of them as samples.
  *
- * The whole text is kept as tokens, in 1, 2 or 4 bytes each. The last data.eval_share of the tokens
- * are for evaluation. With context T, sample i of the training text begins at token i*T, shifted by
- * a random number below T that changes with each pass, so that words are cut elsewhere each time.
- * Evaluation samples are not shifted.
+ * A text is kept whole as tokens, in 1, 2 or 4 bytes each; a file of tokens is read as needed. The
+ * last data.eval_share of the tokens are for evaluation. With context T, sample i of the training
+ * text begins at token i*T, shifted by a random number below T that changes with each pass, so that
+ * words are cut elsewhere each time. Evaluation samples are not shifted.
  *
  * Without a file the text is generated: sums in words, "seven plus five is twelve.".
  */
@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 typedef struct text {
+    text_token_file *file; /* NULL: tokens */
     void *tokens;
     int bytes;    /* of a token: 1, 2 or 4 */
     int64_t n[2]; /* tokens for training, and behind them for evaluation */
@@ -134,16 +135,21 @@ pl_status text_data_open(const pl_config *c, void **data)
     size_t n = 0;
     int64_t count = 0;
     pl_tokens *t = NULL;
+    text_sizes sizes;
     text *x = calloc(1, sizeof *x);
     if (!x) return PL_ERR_MEMORY;
     x->context = pl_config_int(c, "context");
     x->seed = (uint64_t)pl_config_int(c, "seed");
-    pl_status rc = text_tokens_open(c, &t);
-    if (rc == PL_OK)
+    bool numbers = !pl_config_is_null(c, "data.tokens");
+    pl_status rc = text_sizes_of(c, &sizes);
+    if (rc == PL_OK && numbers) rc = text_token_file_open(c, sizes.vocabulary, &x->file);
+    if (rc == PL_OK && numbers) count = text_token_file_count(x->file);
+    if (rc == PL_OK && !numbers) rc = text_tokens_open(c, &t);
+    if (rc == PL_OK && !numbers)
         rc = pl_config_is_null(c, "data.text")
                  ? generate(c, &all, &n)
                  : read_file(pl_config_text(c, "data.text"), &all, &n);
-    if (rc == PL_OK) rc = tokenise(t, all, n, x, &count);
+    if (rc == PL_OK && !numbers) rc = tokenise(t, all, n, x, &count);
     if (rc == PL_OK) rc = split(c, x, count);
     pl_tokens_close(t);
     if (rc != PL_OK)
@@ -156,6 +162,7 @@ pl_status text_data_open(const pl_config *c, void **data)
 void text_data_close(void *data)
 {
     text *x = data;
+    text_token_file_close(x->file);
     free(x->tokens);
     free(x);
 }
@@ -165,6 +172,7 @@ uint64_t text_data_bytes(const pl_config *c)
 {
     struct stat st;
     uint64_t n = (uint64_t)pl_config_int(c, "data.samples") * LONGEST;
+    if (!pl_config_is_null(c, "data.tokens")) return 0;
     if (!pl_config_is_null(c, "data.text"))
         n = stat(pl_config_text(c, "data.text"), &st) == 0 ? (uint64_t)st.st_size : 0;
     return pl_config_is_null(c, "data.vocabulary") ? n : 5 * n + ((uint64_t)64 << 20);
@@ -191,8 +199,12 @@ pl_status text_data_read(void *data, pl_subset subset, const int64_t *sample, in
             at += (int64_t)((double)x->context * pl_sample_uniform(s, 0));
         }
         if (at > x->n[eval] - stretch) at = x->n[eval] - stretch;
-        for (int64_t i = 0; i < stretch; i++)
-            to[k * stretch + i] = token_at(x, (eval ? x->n[0] : 0) + at + i);
+        at += eval ? x->n[0] : 0;
+        if (x->file) {
+            pl_status rc = text_token_file_read(x->file, at, stretch, to + k * stretch);
+            if (rc != PL_OK) return rc;
+        }
+        for (int64_t i = 0; !x->file && i < stretch; i++) to[k * stretch + i] = token_at(x, at + i);
     }
     return PL_OK;
 }

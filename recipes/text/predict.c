@@ -76,7 +76,7 @@ static pl_status next_logits(writer *w, const float **logits, int64_t *vocabular
     pl_status rc = pl_predict_run(w->p, NULL);
     if (rc != PL_OK) return rc;
     *logits = pl_predict_get(w->p, NULL, "logits", &type);
-    *vocabulary = type.dim[1];
+    *vocabulary = type.dim[1] < pl_tokens_count(w->t) ? type.dim[1] : pl_tokens_count(w->t);
     for (int64_t i = 0; i < *vocabulary; i++)
         if (!isfinite((*logits)[i]))
             return pl_fail(PL_ERR_NUMERIC, "the network's outputs are not finite: its weights are "
@@ -115,6 +115,9 @@ static pl_status run(pl_prediction *p)
     const char *begin = given ? prompt : "\n";
     size_t n = strlen(begin);
     writer w = {.p = p};
+    if (!pl_config_is_null(c, "data.tokens") && pl_config_is_null(c, "data.vocabulary"))
+        return pl_fail(PL_ERR_CONFIG, "the network was trained on token numbers: set "
+                                      "data.vocabulary to write text");
     pl_status rc = text_tokens_open(c, &w.t);
     if (rc != PL_OK) return rc;
     w.all = calloc(n + (size_t)pl_config_int(c, "predict.tokens") + 1, sizeof *w.all);

@@ -21,6 +21,14 @@ static const pl_config_entry schema[] = {
     {"model.dropout", PL_CONFIG_FLOAT, "0", .min = 0, .max = 0.99, .doc = "Dropout probability."},
     {"data.text", PL_CONFIG_TEXT, "null",
      .doc = "Text file to train on; null: generated sentences."},
+    {"model.vocabulary", PL_CONFIG_INT, "0", .min = 0, .max = 16777216,
+     .doc =
+         "Number of tokens of the network: for data.tokens without data.vocabulary, or more than "
+         "the vocabulary has; 0: as many as the vocabulary."},
+    {"data.tokens", PL_CONFIG_TEXT, "null",
+     .doc = "File of token numbers to train on instead of a text: raw, or with llm.c's header."},
+    {"data.token_bytes", PL_CONFIG_INT, "2", .min = 2, .max = 4,
+     .doc = "Bytes of a number in data.tokens without a header: 2 or 4."},
     {"data.vocabulary", PL_CONFIG_TEXT, "null",
      .doc = "Byte-level BPE: a folder with vocab.json and merges.txt, or a tokenizer.json; null: "
             "tokens are bytes."},
@@ -66,19 +74,47 @@ void text_state_facts(pl_builder *b, const text_sizes *s)
     pl_builder_fact(b, "tokens", text);
 }
 
-pl_status text_sizes_of(const pl_config *c, text_sizes *s)
+/* The number of tokens: of the vocabulary, or model.vocabulary where it is larger or alone. */
+static pl_status count_tokens(const pl_config *c, text_sizes *s)
 {
+    int64_t wanted = pl_config_int(c, "model.vocabulary");
+    bool numbers = !pl_config_is_null(c, "data.tokens"), named;
+    named = !pl_config_is_null(c, "data.vocabulary");
+    if (pl_config_int(c, "data.token_bytes") == 3)
+        return pl_fail(PL_ERR_CONFIG, "data.token_bytes is 3; wants 2 or 4");
+    if (numbers && !pl_config_is_null(c, "data.text"))
+        return pl_fail(PL_ERR_CONFIG, "data.tokens and data.text are both set; remove one");
+    if (wanted > 0 && !named && numbers) {
+        s->vocabulary = wanted;
+        return PL_OK;
+    }
+    if (numbers && !named)
+        return pl_fail(PL_ERR_CONFIG,
+                       "data.tokens needs the number of tokens: set data.vocabulary, "
+                       "or model.vocabulary, e.g. model.vocabulary=50257");
     pl_tokens *t;
     pl_status rc = text_tokens_open(c, &t);
     if (rc != PL_OK) return rc;
+    s->vocabulary = pl_tokens_count(t);
+    s->tokens = hash_of(t);
+    pl_tokens_close(t);
+    if (wanted > 0 && wanted < s->vocabulary)
+        return pl_fail(PL_ERR_CONFIG,
+                       "model.vocabulary is %lld, but the vocabulary has %lld tokens",
+                       (long long)wanted, (long long)s->vocabulary);
+    if (wanted > 0) s->vocabulary = wanted;
+    return PL_OK;
+}
+
+pl_status text_sizes_of(const pl_config *c, text_sizes *s)
+{
     *s = (text_sizes){.context = pl_config_int(c, "context"),
                       .width = pl_config_int(c, "model.width"),
                       .heads = pl_config_int(c, "model.heads"),
                       .layers = pl_config_int(c, "model.layers"),
-                      .vocabulary = pl_tokens_count(t),
-                      .dropout = pl_config_float(c, "model.dropout"),
-                      .tokens = hash_of(t)};
-    pl_tokens_close(t);
+                      .dropout = pl_config_float(c, "model.dropout")};
+    pl_status rc = count_tokens(c, s);
+    if (rc != PL_OK) return rc;
     if (s->width % s->heads)
         return pl_fail(PL_ERR_CONFIG, "model.width (%lld) is not a multiple of model.heads (%lld)",
                        (long long)s->width, (long long)s->heads);

@@ -9,10 +9,10 @@
 typedef struct text_sizes {
     int64_t context, width, heads, layers, vocabulary;
     double dropout;
-    uint64_t tokens; /* a hash of all tokens, in their order */
+    uint64_t tokens; /* a hash of all tokens, in their order; 0: numbers without a vocabulary */
 } text_sizes;
 
-/* Reads the sizes from the configuration; the vocabulary's from its file. */
+/* Reads the sizes from the configuration; the vocabulary's from its file, or model.vocabulary. */
 pl_status text_sizes_of(const pl_config *c, text_sizes *s);
 /* The vocabulary of data.vocabulary, or bytes. The caller closes it. */
 pl_status text_tokens_open(const pl_config *c, pl_tokens **out);
@@ -29,6 +29,14 @@ int64_t text_data_size(void *data, pl_subset subset);
 pl_status text_data_read(void *data, pl_subset subset, const int64_t *sample, int n,
                          pl_batch *batch);
 uint64_t text_data_bytes(const pl_config *c);
+
+/* token_file.c: a file of token numbers. Reads may come from any thread. */
+typedef struct text_token_file text_token_file;
+pl_status text_token_file_open(const pl_config *c, int64_t vocabulary, text_token_file **out);
+void text_token_file_close(text_token_file *f);
+int64_t text_token_file_count(const text_token_file *f);
+/* Reads n tokens from token number `at` on. */
+pl_status text_token_file_read(const text_token_file *f, int64_t at, int64_t n, int32_t *to);
 
 /* predict.c */
 extern const pl_predict text_predict;

@@ -123,3 +123,77 @@ TEST(text_bad_texts_and_options_are_refused)
               "12 tensors are missing: h.1.ln_1.weight");
     CHECK_RUN(cli_run("cd %s && test ! -e x", d), 0, "");
 }
+
+/* ---- files of token numbers ----------------------------------------------------------------- */
+/* Writes a sentence, repeated, as token numbers of so many bytes; magic 0: no header. */
+static const char *write_tokens(const char *name, const char *sentence, int times, int bytes,
+                                uint32_t magic)
+{
+    static char path[600];
+    uint32_t n = (uint32_t)(strlen(sentence) * (size_t)times), head[256] = {magic, 1, n};
+    snprintf(path, sizeof path, "%s/%s", pl_test_dir(), name);
+    FILE *f = fopen(path, "wb");
+    if (f && magic) fwrite(head, sizeof head, 1, f);
+    for (uint32_t i = 0; f && i < n; i++) {
+        uint32_t v = (unsigned char)sentence[i % strlen(sentence)];
+        fwrite(&v, (size_t)bytes, 1, f); /* little-endian, as the tests' machines are */
+    }
+    if (f) fclose(f);
+    return path;
+}
+
+/* Losses on the bytes of a text, and on a file of the same numbers in every form. */
+TEST(text_trains_on_token_files_as_on_their_text)
+{
+    enum { STEPS = 3 };
+    static const struct {
+        int bytes;
+        uint32_t magic;
+        const char *width;
+    } forms[] = {{2, 0, "2"}, {4, 0, "4"}, {2, 20240520, "4"}, {4, 20240801, "2"}};
+    static const char sentence[] = "the quick brown fox jumps over the lazy dog. ";
+    char text[640], tokens[640], width[64];
+    double want[STEPS], got[STEPS];
+    write_book("book.txt", sentence, 60);
+    snprintf(text, sizeof text, "data.text=%s/book.txt", pl_test_dir());
+    const char *plain[] = {"batch=4", "context=32", "model.width=32", "model.layers=1", text};
+    CHECK_OK(small_run_losses("text/tiny", plain, 5, want, STEPS));
+
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(tokens, sizeof tokens, "data.tokens=%s",
+                 write_tokens("tokens.bin", sentence, 60, forms[i].bytes, forms[i].magic));
+        snprintf(width, sizeof width, "data.token_bytes=%s", forms[i].width);
+        const char *keys[] = {"batch=4", "context=32", "model.width=32",      "model.layers=1",
+                              tokens,    width,        "model.vocabulary=256"};
+        CHECK_OK(small_run_losses("text/tiny", keys, 7, got, STEPS));
+        for (int k = 0; k < STEPS; k++) CHECK_NEAR(got[k], want[k], 0);
+    }
+}
+
+static void check_refused(const char *const *keys, int n, const char *says)
+{
+    double loss[1];
+    CHECK(small_run_losses("text/tiny", keys, n, loss, 1) != PL_OK);
+    CHECK_MSG(strstr(pl_error_text(), says), "%s", pl_error_text());
+}
+
+TEST(text_names_what_is_wrong_with_a_token_file)
+{
+    char tokens[640];
+    snprintf(tokens, sizeof tokens, "data.tokens=%s",
+             write_tokens("tokens.bin", "zebra. ", 301, 2, 0));
+    const char *small[] = {"batch=4", "context=32", tokens, "model.vocabulary=100"};
+    const char *none[] = {"batch=4", "context=32", tokens};
+    const char *both[] = {"batch=4", tokens, "model.vocabulary=256", "data.text=book.txt"};
+    const char *odd[] = {"batch=4", tokens, "model.vocabulary=256", "data.token_bytes=4"};
+    check_refused(small, 4, "but the vocabulary has 100 tokens");
+    check_refused(none, 3, "set data.vocabulary, or model.vocabulary");
+    check_refused(both, 4, "data.tokens and data.text are both set");
+    check_refused(odd, 4, "no whole tokens of 4 bytes");
+
+    FILE *f = fopen(write_tokens("tokens.bin", "zebra. ", 301, 2, 20240520), "r+b");
+    CHECK(f && fseek(f, 8, SEEK_SET) == 0 && fputc(0xff, f) != EOF && fputc(0xff, f) != EOF);
+    fclose(f);
+    const char *cut[] = {"batch=4", "context=32", tokens, "model.vocabulary=256"};
+    check_refused(cut, 4, "it is cut off");
+}
