@@ -24,8 +24,8 @@ static pl_val allowed(pl_graph *g, int64_t n, int64_t s, const pl_nn_attention *
     return named ? pl_and(g, mask, earlier) : earlier;
 }
 
-/* softmax over the keys that are allowed, written in primitives: q [B,N,H,d], k, v [B,M,H,d]. Scores
- * that do not count are a large negative number; a row without a key divides 0 by 1. */
+/* softmax over the keys that are allowed, in primitives: q [B,N,H,d], k, v [B,M,H,d]. Scores that
+ * do not count are a large negative number; a row without a key divides 0 by 1. */
 static pl_val attend_masked(pl_graph *g, pl_val q, pl_val k, pl_val v, const pl_nn_attention *o)
 {
     static const int heads_first[] = {0, 2, 1, 3};
