@@ -82,11 +82,8 @@ PL_API pl_nn *pl_builder_program(pl_builder *b, const char *name, pl_when when);
  * pl_recipe.optims names. Two sections never train the same slot. updates: updates of the section
  * per batch, when several programs use it: its schedule advances once per step; 0 means 1. With
  * train.updates_per_batch schedules advance once per batch, unless each_update is set.
- *
- * A program may have several groups: one call of pl_builder_minimise_with each, with the same loss
- * or another one, and a section each. All gradients are taken at the weights before the step. The
- * scalars of the first group are loss, lr and grad_norm; those of further groups have the name of
- * their section before them ("optim_head.lr"). clip.norm counts the gradients of its own group. */
+ * Several groups of one program: one call each, each with its own section; gradients are taken at
+ * the weights before the step; scalars of further groups are "SECTION.lr" (docs/STEPS.md). */
 typedef struct pl_group {
     const char *slots, *optim;
     int64_t updates;
