@@ -136,7 +136,7 @@ TEST(labels_that_are_missing_or_too_many_stop)
               r.err);
 
     /* A score that is not a number is an error. */
-    r = cli_run("cd %s && rm set/0.png && n=$(wc -c < run/model.safetensors) && "
+    r = cli_run("cd %s && rm set/0.png run/finished.json && n=$(wc -c < run/model.safetensors) && "
                 "printf '\\377\\377\\377\\377' | dd of=run/model.safetensors bs=1 seek=$((n - 4)) "
                 "conv=notrunc 2>/dev/null && " EVAL,
                 pl_test_dir(), pl_test_dir());
