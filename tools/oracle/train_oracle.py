@@ -6,14 +6,14 @@
   python3 tools/oracle/train_oracle.py text FILE STEPS        prints the loss on the last tenth of the text
   python3 tools/oracle/train_oracle.py table FILE STEPS       the last column is the target; prints the mean error
 
-Optimiser, schedule, sizes and augmentation are those of the presets; the order of samples and all random draws differ.
+A further number is the seed (1). Optimiser, schedule, sizes and augmentation are those of the presets; the order of samples and all random draws differ.
 """
 import glob
 import math
 import os
 import sys
 
-if sys.argv[1:2] in (["-h"], ["--help"]) or len(sys.argv) != 4:
+if sys.argv[1:2] in (["-h"], ["--help"]) or len(sys.argv) not in (4, 5):
     print(__doc__.strip())
     sys.exit(0 if len(sys.argv) == 2 else 2)
 
