@@ -437,6 +437,9 @@ typedef struct pl_export {
     const char *name;            /* "authors" */
     const char *about;           /* one line: the program that reads it */
     const pl_export_file *files; /* ends with {NULL} */
+    /* Optional, in place of files: writes --out itself from the model file `weights`; sets *tensors
+     * to the number of tensors that it took from there. own: pl_recipe.own. */
+    pl_status (*write)(void *own, const char *weights, const char *out, int *tensors);
 } pl_export;
 
 /* ---- configurations of other programs: `plimsoll convert` ----------------------------------

@@ -56,11 +56,12 @@ static int export_model(exporter *e, cli_args *a, int64_t step)
 const cli_help cli_help_export = {
     .usage = "plimsoll export RUN --as FORM --out FILE [key=value ...]\n"
              "plimsoll export CONFIG --model FILE --as FORM --out FILE [key=value ...]",
-    .about = "Writes the weights of a trained model for other programs. FORM is `plimsoll` "
-             "(what was trained,\nunder Plimsoll's names), or a form of the recipe: `authors` "
-             "(names and files that the authors'\nprogram loads), for stablesr also `diffusers`. "
-             "The ending of FILE says the format: .safetensors,\nor PyTorch's .pt, .pth, .ckpt and "
-             ".bin. A form of several files takes a folder. Nothing is trained\nor computed.",
+    .about =
+        "Writes the weights of a trained model for other programs. FORM is `plimsoll` "
+        "(what was trained,\nunder Plimsoll's names), or a form of the recipe: `authors` "
+        "(names and files that the authors'\nprogram loads), for stablesr also `diffusers`,\nfor an ONNX model `onnx` (the file with the trained weights). "
+        "The ending of FILE says the format: .safetensors,\nor PyTorch's .pt, .pth, .ckpt and "
+        ".bin. A form of several files takes a folder. Nothing is trained\nor computed.",
     .examples = "  plimsoll export runs/first --out first.safetensors\n"
                 "  plimsoll export runs/first --as authors --out epoch_0100.pt --ema\n"
                 "  plimsoll export runs/first --as plimsoll --frozen --dtype f16 --out all.pt\n",

@@ -113,4 +113,6 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
     finally:
         for name, m in module.named_modules():
             m.training = was[name]
-        module.load_state_dict(kept)  # a traced forward pass moves running statistics
+        with torch.no_grad():  # a traced forward pass moves running statistics
+            for name, value in module.state_dict().items():
+                value.copy_(kept[name])

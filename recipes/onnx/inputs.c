@@ -254,6 +254,28 @@ static pl_status check_batch(const onnx_part *p, const pl_onnx_opts *o)
     return PL_OK;
 }
 
+static bool is_bound(const onnx_part *p, const char *name)
+{
+    for (int i = 0; i < p->n_in; i++)
+        if (strcmp(p->in[i].name, name) == 0) return true;
+    return fixed_value(p, name) != NULL;
+}
+
+/* Inputs of the model that are targets too: an autoencoder. */
+static pl_status bind_targets(onnx_part *p, const pl_onnx_opts *o)
+{
+    for (int k = 0; p->losses && k < p->losses->n; k++)
+        for (int i = 0; i < pl_onnx_input_count(p->model); i++) {
+            const char *name = pl_onnx_input(p->model, i)->name;
+            pl_type t;
+            if (strcmp(p->losses->term[k].target, name) != 0 || is_bound(p, name)) continue;
+            pl_status rc = pl_onnx_input_type(p->model, name, o, &t);
+            if (rc != PL_OK) return rc;
+            p->in[p->n_in++] = (pl_onnx_value){.name = name, .value = pl_input(p->m->g, name, t)};
+        }
+    return PL_OK;
+}
+
 static pl_status add(onnx_part *p, options *s)
 {
     pl_status rc = read_options(p, s);
@@ -261,6 +283,7 @@ static pl_status add(onnx_part *p, options *s)
     if (rc == PL_OK) rc = fix_inputs(p, s);
     if (rc == PL_OK && p->feed == ONNX_PICTURES) rc = bind_picture(p, &s->o);
     if (rc == PL_OK && p->feed == ONNX_TOKENS) rc = bind_tokens(p, &s->o);
+    if (rc == PL_OK) rc = bind_targets(p, &s->o);
     if (rc == PL_OK) rc = pl_onnx_build(p->model, p->m, &s->o, p->n_in, p->in, p->n_out, p->out);
     return rc;
 }

@@ -260,6 +260,7 @@ static pl_status report_all(onnx_part *p, const onnx_terms *losses)
 /* ---- programs ------------------------------------------------------------------------------- */
 static pl_status add_program(onnx_part *p, const onnx_terms *losses)
 {
+    p->losses = losses;
     pl_status rc = PL_OK;
     for (int i = 0; i < losses->n && rc == PL_OK; i++) rc = onnx_need(p, losses->term[i].output);
     return rc == PL_OK ? onnx_add(p) : rc;
@@ -408,6 +409,15 @@ static pl_status value_of(void *model, const pl_slot *slot, void *to, bool *know
     return pl_onnx_slot_read(model, slot, to, known);
 }
 
+static pl_status write_onnx(void *model, const char *weights, const char *out, int *tensors)
+{
+    return pl_onnx_write(model, weights, out, tensors);
+}
+
+static const pl_export exports[] = {
+    {.name = "onnx", .about = "the ONNX file with the trained weights", .write = write_onnx},
+    {.name = NULL}};
+
 const pl_recipe pl_recipe_onnx;
 const pl_recipe pl_recipe_onnx = {
     .abi = PL_RECIPE_ABI,
@@ -423,6 +433,7 @@ const pl_recipe pl_recipe_onnx = {
     .images = &labelled,
     .metric = "loss",
     .predict = &onnx_predict,
+    .exports = exports,
     .adapt = adapt,
     .own_free = close_model,
     .value = value_of,

@@ -42,7 +42,8 @@ typedef struct onnx_part {
     pl_nn *m;
     pl_onnx *model;
     onnx_feed feed;
-    pl_onnx_value in[64]; /* values that the model reads; others are inputs of the program */
+    const onnx_terms *losses; /* whose targets may be inputs of the model; NULL: none */
+    pl_onnx_value in[64];     /* values that the model reads; others are inputs of the program */
     int n_in;
     pl_onnx_value out[64]; /* outputs that the losses and metrics need */
     int n_out;

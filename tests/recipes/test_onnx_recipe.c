@@ -96,6 +96,16 @@ TEST(onnx_a_file_that_a_yaml_names_is_found_beside_it)
               0, "");
 }
 
+TEST(onnx_an_input_can_be_the_target)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    CHECK_RUN(cli_run(IN "$P plan photo.onnx 'loss=mse(input, input) + cross_entropy' && $P plan "
+                         "table.onnx 'loss=0.5 * mse(x, x) + cross_entropy(logits, label)'",
+                      pl_test_dir()),
+              0, "");
+}
+
 TEST(onnx_mistakes_are_answered_with_the_key_to_set)
 {
     WANT_ONNX();
@@ -112,6 +122,20 @@ TEST(onnx_mistakes_are_answered_with_the_key_to_set)
     CHECK_RUN(
         cli_run(IN "$P train table.onnx data.path=rows.csv batch=20 memory=1MB --quiet --out r", d),
         3, "smallest budget");
+}
+
+TEST(onnx_an_exported_model_predicts_as_the_run)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    CHECK_RUN(cli_run(IN
+                      "$P train " TABLE "train.steps=20 --quiet --out run && $P predict run "
+                      "--input rows.csv --out a.npy && $P export run --as onnx --out new.onnx && "
+                      "$P train new.onnx data.path=rows.csv train.steps=1 batch=20 optim.lr=0 "
+                      "--quiet --out again && $P predict again --input rows.csv --out b.npy && "
+                      "cmp a.npy b.npy",
+                      pl_test_dir()),
+              0, "");
 }
 
 /* plan, train, predict and weights back in a module, with torch. */

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { BLOCK = 8192, TEXT_BYTES = 1 << 16 }; /* BLOCK: in elements */
 
@@ -458,9 +459,30 @@ static pl_status name_files(exporter *e)
     return PL_OK;
 }
 
+/* A form that the recipe writes itself; NULL: it has no such form. */
+static const pl_export *written_form(const exporter *e)
+{
+    for (const pl_export *f = e->r->recipe->exports; f && f->name; f++)
+        if (f->write && strcmp(f->name, e->o->form) == 0) return f;
+    return NULL;
+}
+
+static pl_status write_form(exporter *e, const pl_export *f)
+{
+    struct stat st;
+    PL_FAIL_IF(e->o->dtype, PL_ERR_CONFIG,
+               "--as %s keeps the number formats of the file: leave out --dtype", f->name);
+    PL_TRY(f->write(e->r->recipe->own, e->o->model, e->o->out, &e->info->tensors));
+    e->info->files = 1;
+    if (stat(e->o->out, &st) == 0) e->info->bytes = (uint64_t)st.st_size;
+    return PL_OK;
+}
+
 static pl_status export_all(exporter *e)
 {
     const pl_export_file *files = NULL;
+    const pl_export *form = written_form(e);
+    if (form) return write_form(e, form);
     PL_TRY(set_dtype(e));
     PL_TRY(find_files(e, &files));
     PL_TRY(pl__frozen_list(e->r));
