@@ -74,11 +74,20 @@ static bool has_masks(const pl_config *c)
     return is_folder(path, "masks") || is_folder(path, "train/masks");
 }
 
+/* A file of tokens, or a folder with train.bin. */
+static bool has_tokens(const char *path)
+{
+    char whole[4096];
+    struct stat st;
+    snprintf(whole, sizeof whole, "%s/train.bin", path);
+    return ends_with(path, ".bin") || stat(whole, &st) == 0;
+}
+
 static onnx_feed feed_of(const pl_builder *b)
 {
     const pl_config *c = pl_builder_config(b);
     if (pl_builder_pictures(b)) return ONNX_PICTURES;
-    return ends_with(pl_config_text(c, "data.path"), ".bin") ? ONNX_TOKENS : ONNX_ARRAYS;
+    return has_tokens(pl_config_text(c, "data.path")) ? ONNX_TOKENS : ONNX_ARRAYS;
 }
 
 /* The name that the data have for a target. */

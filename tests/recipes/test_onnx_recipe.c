@@ -96,6 +96,31 @@ TEST(onnx_a_file_that_a_yaml_names_is_found_beside_it)
               0, "");
 }
 
+/* The tokens count from 0 to 10 again and again, so that the next token is certain. */
+TEST(onnx_a_file_of_tokens_trains_a_language_model)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    char path[512];
+    snprintf(path, sizeof path, "%s/text.bin", pl_test_dir());
+    FILE *f = fopen(path, "wb");
+    for (int i = 0; f && i < 2000; i++) {
+        const unsigned char token[2] = {(unsigned char)(i % 11), 0};
+        fwrite(token, 1, 2, f);
+    }
+    CHECK(f && fclose(f) == 0);
+    CHECK_RUN(cli_run(IN "$P train words.onnx data.path=text.bin dims.seq=9 batch=8 train.steps=80 "
+                         "optim.lr=0.05 --quiet --out run && tail -1 run/eval.csv | awk -F, "
+                         "'{exit !($2 < 0.1)}'",
+                      pl_test_dir()),
+              0, "");
+    CHECK_RUN(cli_run(IN
+                      "$P train words.onnx data.path=text.bin dims.seq=5000 batch=8 --quiet --out "
+                      "r",
+                      pl_test_dir()),
+              5, "has 2000 tokens");
+}
+
 TEST(onnx_an_input_can_be_the_target)
 {
     WANT_ONNX();

@@ -83,7 +83,7 @@ static bool is_folder(const char *path)
 /* One file with all arrays: BASE.safetensors, BASE.h5, ...; NULL: there is none. */
 static const char *bundle(pl_dataset *d, const char *base)
 {
-    static const char *const tails[] = {"safetensors", "h5", "hdf5", "npz", "csv"};
+    static const char *const tails[] = {"safetensors", "h5", "hdf5", "npz", "csv", "bin"};
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
         char *path = pl_arena_printf(&d->mem, "%s.%s", base, tails[i]);
         if (path && access(path, R_OK) == 0) return path;

@@ -19,7 +19,7 @@
 
 static bool is_array(const char *name)
 {
-    static const char *const tails[] = {".npy", ".npz", ".safetensors", ".h5", ".hdf5"};
+    static const char *const tails[] = {".npy", ".npz", ".safetensors", ".h5", ".hdf5", ".bin"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
         size_t m = strlen(tails[i]);

@@ -1,0 +1,83 @@
+/* token_file.c - see token_file.h. A row is read into its place and widened there, from its end. */
+#include "data/sets/token_file.h"
+
+#include "base/dtype.h"
+#include "base/sys.h"
+#include "io/file.h"
+
+#include <string.h>
+
+struct pl_token_file {
+    pl_file file;
+    char *path;
+    pl_dtype dtype;
+    size_t width; /* bytes per token */
+    int64_t n;    /* tokens of a row */
+    int64_t rows;
+};
+
+static pl_status open_file(pl_token_file *t)
+{
+    PL_TRY(pl_file_open(t->path, PL_ERR_DATA, &t->file));
+    int64_t tokens = (int64_t)(t->file.size / t->width);
+    PL_FAIL_IF(t->file.size % t->width, PL_ERR_DATA,
+               "%s has %llu bytes, which is no whole number of tokens of %zu bytes", t->path,
+               (unsigned long long)t->file.size, t->width);
+    t->rows = t->n > 1 ? (tokens - 1) / (t->n - 1) : 0;
+    PL_FAIL_IF(t->rows < 1, PL_ERR_DATA, "%s has %lld tokens; a sample has %lld", t->path,
+               (long long)tokens, (long long)t->n);
+    return PL_OK;
+}
+
+pl_status pl_token_file_open(const char *path, const char *field, const pl_type *sample,
+                             pl_token_file **out)
+{
+    size_t bytes = strlen(path) + 1;
+    PL_FAIL_IF(sample->rank != 1 || (sample->dtype != PL_I32 && sample->dtype != PL_I64),
+               PL_ERR_DATA, "%s has tokens: its input has one row of whole numbers per sample",
+               path);
+    pl_token_file *t = pl_sys_alloc(sizeof *t + bytes);
+    if (!t) return PL_ERR_MEMORY;
+    *t = (pl_token_file){.file = PL_FILE_NONE,
+                         .path = memcpy(t + 1, path, bytes),
+                         .dtype = sample->dtype,
+                         .width = strcmp(field, "u32") == 0 ? 4 : 2,
+                         .n = sample->dim[0]};
+    pl_status rc = open_file(t);
+    if (rc == PL_OK)
+        *out = t;
+    else
+        pl_token_file_close(t);
+    return rc;
+}
+
+void pl_token_file_close(pl_token_file *t)
+{
+    if (!t) return;
+    pl_file_close(&t->file);
+    pl_sys_free(t);
+}
+
+int64_t pl_token_file_rows(const pl_token_file *t)
+{
+    return t->rows;
+}
+
+pl_status pl_token_file_read(const pl_token_file *t, int64_t row, void *to)
+{
+    uint64_t at = (uint64_t)row * (uint64_t)(t->n - 1) * t->width;
+    PL_TRY(pl_file_read(&t->file, at, (size_t)t->n * t->width, to));
+    const uint8_t *bytes = to;
+    for (int64_t i = t->n - 1; i >= 0; i--) {
+        const uint8_t *b = bytes + (size_t)i * t->width;
+        uint32_t v = b[0] | (uint32_t)b[1] << 8;
+        if (t->width == 4) v |= (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+        PL_FAIL_IF(v > INT32_MAX, PL_ERR_DATA, "%s: token %lld is %u", t->path,
+                   (long long)(row * (t->n - 1) + i), v);
+        if (t->dtype == PL_I64)
+            ((int64_t *)to)[i] = (int64_t)v;
+        else
+            ((int32_t *)to)[i] = (int32_t)v;
+    }
+    return PL_OK;
+}
