@@ -4,8 +4,8 @@
  * folders, "Product/Signal"), .csv (columns of numbers by name), or .bin (token_file.h). Row i of
  * the column is row i of the files in the order given. Each row has the shape of a sample, apart
  * from dimensions of 1; f32 is made of f64, f16, bf16, bytes and bools, and whole numbers of other
- * widths are converted where they fit; numbers of HDF5 files and tables are converted from any type.
- * Reads may come from any thread. Problems are PL_ERR_DATA and name the file.
+ * widths are converted where they fit; numbers of HDF5 files and tables are converted from any
+ * type. Reads may come from any thread. Problems are PL_ERR_DATA and name the file.
  *
  * In a table, input "x" is the column x; several numbers are the columns x0, x1, ... (also x_0,
  * x.0, from 0 or 1 on), the columns that `field` lists, "age+height", or else all columns that no
