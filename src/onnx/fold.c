@@ -18,7 +18,8 @@ void pl_ox_host_put(pl_ox_val *v, int64_t k, double x)
                        : x <= -9.2e18      ? INT64_MIN
                        : x != x            ? 0
                                            : (int64_t)x;
-        if (v->dtype == PL_I32) v->host.i[k] = (int32_t)v->host.i[k];
+        int64_t *i = &v->host.i[k]; /* beyond i32: its ends */
+        if (v->dtype == PL_I32) *i = *i > INT32_MAX ? INT32_MAX : *i < INT32_MIN ? INT32_MIN : *i;
         return;
     }
     switch (v->dtype) {

@@ -427,8 +427,9 @@ static pl_status reduce(pl_ox_call *c, bool *done)
     if (!y || !v->host.n) return PL_OK;
     strides_of(v, own);
     bool prod = what[0] == 'P', max = strcmp(what, "Max") == 0, min = strcmp(what, "Min") == 0;
+    double low = v->dtype == PL_BOOL ? 0 : -HUGE_VAL, high = v->dtype == PL_BOOL ? 1 : HUGE_VAL;
     for (int64_t k = 0; k < y->host.n; k++)
-        pl_ox_host_put(y, k, prod ? 1 : max ? -HUGE_VAL : min ? HUGE_VAL : 0);
+        pl_ox_host_put(y, k, prod ? 1 : max ? low : min ? high : 0);
     for (int64_t k = 0; k < v->host.n; k++) {
         int64_t j = 0;
         for (int i = 0; i < v->rank; i++) j += k / own[i] % v->dim[i] * to[i];

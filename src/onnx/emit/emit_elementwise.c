@@ -222,7 +222,7 @@ pl_status pl_ox_emit_cast(pl_ox_call *c)
     if (like && !pl_ox_has(c, 1)) return pl_ox_fail(c, PL_ERR_FILE, "input 1 is missing");
     if (like)
         to = c->in[1]->dtype;
-    else if (!pl_ox_dtype(type, &to))
+    else if (!pl_ox_dtype(type, &to) || type >= PL_OX_FLOAT8E4M3FN)
         return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "the engine has no elements of type %s",
                           pl_ox_type_name(type));
     /* A number is a truth value when it is not 0. */

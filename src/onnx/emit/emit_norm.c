@@ -261,6 +261,8 @@ pl_status pl_ox_emit_lp_norm(pl_ox_call *c)
     uint32_t at = PL_AXIS(pl_ox_axis(v, axis));
     pl_val norm = pl_ox_attr_int(c, "p", 2) == 1 ? pl_sum(g, pl_abs(g, x), at, true)
                                                  : pl_sqrt(g, pl_sum(g, pl_square(g, x), at, true));
+    pl_val none = pl_eq(g, norm, pl_full_like(g, norm, 0)); /* 0 stays 0 */
+    norm = pl_select(g, none, pl_full_like(g, norm, 1), norm);
     return pl_ox_set(c, 0, pl_div(g, x, norm), v->perm);
 }
 

@@ -70,7 +70,7 @@ static void weights(const resize *r, const axis_map *m, int64_t i, double *row)
     if (crop && (x < 0 || x > (double)m->in - 1)) return;
     for (int64_t k = from; k <= to; k++) {
         double w = kernel(r, ((double)k - x) * narrow);
-        if ((r->exclude || r->antialias) && (k < 0 || k >= m->in)) continue;
+        if (r->exclude && (k < 0 || k >= m->in)) continue;
         sum += w;
         row[k < 0 ? 0 : k >= m->in ? m->in - 1 : k] += w;
     }

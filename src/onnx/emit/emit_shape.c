@@ -241,7 +241,14 @@ pl_status pl_ox_emit_split(pl_ox_call *c)
     int64_t d = v->dim[axis], even = parts ? (d + parts - 1) / parts : 0, from = 0;
     for (int i = 0; i < parts; i++) {
         int64_t size = sizes ? sizes[i] : even < d - from ? even : d - from;
-        if (size <= 0 || size > d - from)
+        if (size == 0) { /* nothing, which a Concat leaves out */
+            int64_t dim[PL_MAX_RANK];
+            memcpy(dim, v->dim, sizeof dim);
+            dim[axis] = 0;
+            PL_TRY(pl_ox_set_val(c, i, pl_ox_host_new(c->b, v->dtype, v->rank, dim)));
+            continue;
+        }
+        if (size < 0 || size > d - from)
             return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "part %d has %lld of %lld elements", i,
                               (long long)size, (long long)d);
         pl_val y = pl_slice(c->g, x, pl_ox_axis(v, axis), from, from + size, 1);
