@@ -131,14 +131,18 @@ typedef enum pl_slot_kind {
 } pl_slot_kind;
 
 typedef enum pl_init_kind {
-    PL_INIT_CONST,   /* a */
-    PL_INIT_UNIFORM, /* in [a, b) */
-    PL_INIT_NORMAL   /* mean a, standard deviation b */
+    PL_INIT_CONST,        /* a */
+    PL_INIT_UNIFORM,      /* in [a, b) */
+    PL_INIT_NORMAL,       /* mean a, standard deviation b */
+    PL_INIT_TRUNC_NORMAL, /* the same, drawn again while it is not in [lo, hi] */
+    PL_INIT_DATA          /* the elements at `data`, of the slot's type, row-major */
 } pl_init_kind;
 
 typedef struct pl_init {
     pl_init_kind kind;
     double a, b;
+    double lo, hi;
+    const void *data; /* pl_store_add makes a copy */
 } pl_init;
 
 /* Layout of a slot in a model file. Dimension i of the file's tensor is dimension perm[i] of the

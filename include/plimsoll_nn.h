@@ -65,16 +65,21 @@ typedef enum pl_nn_init_kind {
     PL_NN_INIT_XAVIER_NORMAL,
     PL_NN_INIT_XAVIER_UNIFORM,
     PL_NN_INIT_KAIMING_NORMAL,
-    PL_NN_INIT_KAIMING_UNIFORM
+    PL_NN_INIT_KAIMING_UNIFORM,
+    PL_NN_INIT_TRUNC_NORMAL
 } pl_nn_init_kind;
 typedef struct pl_nn_init {
     pl_nn_init_kind kind;
     double a, b; /* constant a; normal mean a, std b; uniform [a,b); xavier, kaiming: gain a */
     pl_nn_fan fan;
+    double lo, hi; /* trunc_normal: values outside are drawn again */
 } pl_nn_init;
 
 PL_API pl_nn_init pl_nn_constant(double value);
 PL_API pl_nn_init pl_nn_normal(double mean, double std);
+/* Normal, drawn again while it is not in [lo, hi]; torch's trunc_normal_ has -2 and 2, whatever std
+ * is. */
+PL_API pl_nn_init pl_nn_trunc_normal(double mean, double std, double lo, double hi);
 PL_API pl_nn_init pl_nn_uniform(double lo, double hi);
 PL_API pl_nn_init pl_nn_xavier_normal(double gain);
 PL_API pl_nn_init pl_nn_xavier_uniform(double gain);
@@ -103,6 +108,9 @@ PL_API void pl_nn_declare(pl_nn *m, const char *name, int rank, const int64_t *d
 PL_API int pl_nn_buffer(pl_nn *m, const char *name, pl_type type, pl_init init);
 PL_API int pl_nn_buffer_as(pl_nn *m, const char *name, pl_type type, int file_rank,
                            const int64_t *file_dim, pl_init init);
+/* Returns a constant from an array of the host: elements of `type`, row-major, which are copied. It
+ * is a buffer "<path>.<name>", so model files have it. */
+PL_API pl_val pl_nn_constant_array(pl_nn *m, const char *name, pl_type type, const void *data);
 /* Returns the current value of a slot in this graph. */
 PL_API pl_val pl_nn_read(pl_nn *m, int slot);
 /* Sets the current value of a slot to v; pl_nn_finish assigns the last one. */

@@ -98,6 +98,14 @@ static pl_status add_slot(pl_store *s, const pl_slot *slot, int *index)
     if (!name) return PL_ERR_MEMORY;
     s->slots[s->n] = *slot;
     s->slots[s->n].name = name;
+    if (slot->init.kind == PL_INIT_DATA) {
+        size_t bytes = pl_type_bytes(pl_slot_type(slot));
+        PL_FAIL_IF(!slot->init.data, PL_ERR_ARG, "state \"%s\" begins with data, but data is NULL",
+                   slot->name);
+        void *copy = pl_arena_alloc(&s->arena, bytes + 1);
+        if (!copy) return PL_ERR_MEMORY;
+        s->slots[s->n].init.data = memcpy(copy, slot->init.data, bytes);
+    }
     s->table[probe(s, name)] = s->n + 1;
     *index = s->n++;
     return PL_OK;

@@ -19,6 +19,11 @@ pl_nn_init pl_nn_normal(double mean, double std)
     return (pl_nn_init){PL_NN_INIT_NORMAL, mean, std, PL_FAN_IN};
 }
 
+pl_nn_init pl_nn_trunc_normal(double mean, double std, double lo, double hi)
+{
+    return (pl_nn_init){PL_NN_INIT_TRUNC_NORMAL, mean, std, PL_FAN_IN, lo, hi};
+}
+
 pl_nn_init pl_nn_uniform(double lo, double hi)
 {
     return (pl_nn_init){PL_NN_INIT_UNIFORM, lo, hi, PL_FAN_IN};
@@ -75,6 +80,8 @@ pl_init pl_nn_init_of(pl_nn_init i, double fan_in, double fan_out)
     case PL_NN_INIT_XAVIER_UNIFORM: return uniform(sqrt(3) * xavier);
     case PL_NN_INIT_KAIMING_NORMAL: return normal(kaiming);
     case PL_NN_INIT_KAIMING_UNIFORM: return uniform(sqrt(3) * kaiming);
+    case PL_NN_INIT_TRUNC_NORMAL:
+        return (pl_init){.kind = PL_INIT_TRUNC_NORMAL, .a = i.a, .b = i.b, .lo = i.lo, .hi = i.hi};
     case PL_NN_INIT_DEFAULT: break;
     }
     return uniform(1 / sqrt(fan_in));

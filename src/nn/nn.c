@@ -232,6 +232,12 @@ int pl_nn_buffer(pl_nn *m, const char *name, pl_type type, pl_init init)
     return pl__nn_slot(m, name, type, PL_SLOT_BUFFER, init, NULL);
 }
 
+pl_val pl_nn_constant_array(pl_nn *m, const char *name, pl_type type, const void *data)
+{
+    return pl_nn_read(m,
+                      pl_nn_buffer(m, name, type, (pl_init){.kind = PL_INIT_DATA, .data = data}));
+}
+
 int pl_nn_buffer_as(pl_nn *m, const char *name, pl_type type, int file_rank,
                     const int64_t *file_dim, pl_init init)
 {

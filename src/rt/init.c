@@ -2,8 +2,8 @@
  *
  * An element depends on (seed, name of its slot, index) alone: not on the device, the number of
  * threads or the other slots of the store. Draws are made in batches (cpu/kernels/draw.h), shifted
- * and scaled in double, and rounded once. A device computes initial floats itself where it can
- * (pl_device.draw); otherwise the host writes them, block by block.
+ * and scaled in double, and rounded once. A device computes constants, uniform and normal floats
+ * itself where it can (pl_device.draw); otherwise the host writes them, block by block.
  */
 #include "base/dtype.h"
 #include "base/threads.h"
@@ -49,14 +49,39 @@ static void keep_below(const job *j, int64_t at, int64_t n, const double *v)
             pl_elem_set(j->dtype, j->base, at + i, j->init.a);
 }
 
+/* Draws again into `drawn`, with other seeds, what is outside the bounds. Where the bounds exclude
+ * nearly all of the distribution, the nearest bound replaces what no draw of TRIES could. */
+static void keep_within(const job *j, int64_t at, int64_t n, float *drawn, double *v)
+{
+    enum { TRIES = 64 };
+    const double lo = j->init.lo, hi = j->init.hi;
+    for (int t = 1; t <= TRIES; t++) {
+        bool outside = false;
+        for (int64_t i = 0; i < n && !outside; i++) outside = v[i] < lo || v[i] > hi;
+        if (!outside) return;
+        pl_draws from = j->from;
+        from.seed += (uint64_t)t * 0x9E3779B97F4A7C15u;
+        pl_draw_run(&from, j->first + at, n, drawn);
+        for (int64_t i = 0; i < n; i++)
+            if (v[i] < lo || v[i] > hi) v[i] = j->init.a + j->init.b * (double)drawn[i];
+    }
+    for (int64_t i = 0; i < n; i++) v[i] = fmin(fmax(v[i], lo), hi);
+}
+
+static bool is_normal(pl_init_kind kind)
+{
+    return kind == PL_INIT_NORMAL || kind == PL_INIT_TRUNC_NORMAL;
+}
+
 static void draw_part(const job *j, int64_t at, int64_t n)
 {
     float drawn[AT_ONCE];
     double v[AT_ONCE];
-    bool normal = j->init.kind == PL_INIT_NORMAL;
+    bool normal = is_normal(j->init.kind);
     double scale = normal ? j->init.b : j->init.b - j->init.a;
     pl_draw_run(&j->from, j->first + at, n, drawn);
     for (int64_t i = 0; i < n; i++) v[i] = j->init.a + scale * (double)drawn[i];
+    if (j->init.kind == PL_INIT_TRUNC_NORMAL) keep_within(j, at, n, drawn, v);
     store(j, at, n, v);
     if (!normal && j->init.a < j->init.b) keep_below(j, at, n, v);
 }
@@ -84,13 +109,18 @@ static pl_slot_draws draws_of(const pl_slot *slot, uint64_t seed)
 /* Initialises elements [first, first + n) of a slot, at base. */
 static void init_part(const pl_slot *slot, uint64_t seed, int64_t first, int64_t n, void *base)
 {
+    size_t elem = pl_dtype_bytes(slot->type.dtype);
+    if (slot->init.kind == PL_INIT_DATA) {
+        memcpy(base, (const char *)slot->init.data + (size_t)first * elem, (size_t)n * elem);
+        return;
+    }
     pl_slot_draws d = draws_of(slot, seed);
     job j = {.base = base,
              .dtype = slot->type.dtype,
              .init = slot->init,
              .from = {.seed = d.seed,
                       .stream = d.stream,
-                      .normal = slot->init.kind == PL_INIT_NORMAL,
+                      .normal = is_normal(slot->init.kind),
                       .dtype = PL_F32}, /* all bits: draws are rounded after scaling */
              .first = first,
              .n = n};
@@ -114,7 +144,7 @@ static pl_status init_slot(pl_session *s, int i, uint64_t seed)
     char *to = s->state + s->slot_at[i];
     int64_t begin, all = elems_here(slot, &begin);
     if (all < pl_type_elems(&slot->type)) PL_TRY(s->dev->fill(to, 0, pl_type_bytes(&slot->type)));
-    if (s->dev->draw && pl_dtype_is_float(slot->type.dtype)) {
+    if (s->dev->draw && pl_dtype_is_float(slot->type.dtype) && slot->init.kind <= PL_INIT_NORMAL) {
         pl_slot_draws from = draws_of(slot, seed);
         return s->dev->draw(to, slot->type.dtype, &from, begin, all);
     }

@@ -138,3 +138,46 @@ TEST(init_on_a_card_has_the_same_bits)
         check_part(&slots[i], ((int64_t)1 << 33) + 3, 517, 0);
     }
 }
+
+/* Truncated draws lie within their bounds, keep the shape of the distribution, and are the normal
+ * draws where those are within; a slot that begins with data has these bytes. */
+TEST(init_truncated_and_given_values_match_their_definition)
+{
+    enum { M = 100003 };
+    static const int32_t given[6] = {7, -1, 0, 2147483647, 5, 6};
+    const pl_slot normal = {.name = "w", .type = {{M}, 1, PL_F32}, .init = {PL_INIT_NORMAL, 0, 1}};
+    pl_slot cut = normal, table = {.name = "t", .type = {{2, 3}, 2, PL_I32}};
+    cut.init = (pl_init){.kind = PL_INIT_TRUNC_NORMAL, .a = 0, .b = 1, .lo = -1, .hi = 2};
+    table.init = (pl_init){.kind = PL_INIT_DATA, .data = given};
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    int at = pl_store_add(store, &cut), of = pl_store_add(store, &table);
+    pl_output(g, "y", pl_sum(g, pl_state(g, at), PL_AXES_ALL, false));
+    pl_output(g, "t", pl_state(g, of));
+    pl_program *p = NULL;
+    pl_session *s = NULL;
+    CHECK_OK(pl_compile(g, NULL, &p));
+    CHECK_OK(pl_session_new(store, 1, &p, &s));
+
+    CHECK_OK(pl_session_init(s, 3));
+
+    const float *w = pl_session_slot(s, at);
+    double sum = 0, squares = 0;
+    int same = 0, within = 0;
+    for (int64_t i = 0; i < M; i++) {
+        float z;
+        expected(&normal, 3, i, &z);
+        CHECK(w[i] >= -1 && w[i] <= 2);
+        if (z >= -1 && z <= 2) within++, same += z == w[i];
+        sum += (double)w[i];
+        squares += (double)w[i] * (double)w[i];
+    }
+    CHECK_INT(same, within);
+    /* mean (f(-1) - f(2)) / (F(2) - F(-1)) and second moment of a standard normal in [-1, 2] */
+    CHECK_NEAR(sum / M, 0.22964, 0.01);
+    CHECK_NEAR(squares / M, 1 + (-0.241971 - 2 * 0.053991) / 0.818595, 0.01);
+    CHECK(memcmp(pl_session_slot(s, of), given, sizeof given) == 0);
+    pl_session_free(s);
+    pl_program_free(p);
+    pl_store_free(store);
+}
