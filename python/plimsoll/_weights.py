@@ -39,9 +39,10 @@ def load_weights(module: "torch.nn.Module", path: Union[str, os.PathLike[str]]) 
     """Loads a model file of a run into the module; returns the names that the file does not have.
 
     A name of the file that the module does not know is an error: the file is of another module.
+    Tensors named "constant." are values that the import computed; no module has them.
     """
     state = module.state_dict()
-    found = read_tensors(path)
+    found = {k: v for k, v in read_tensors(path).items() if not k.startswith("constant.")}
     unknown = [name for name in found if name not in state]
     if unknown:
         raise KeyError(f"{os.fspath(path)}: the module has no {', '.join(unknown[:5])}"
