@@ -1,5 +1,6 @@
-/* test_real.c - the experiments on real data (bench/real) in small, on generated pictures: every
- * command of bench/real/run works, and training improves the score. */
+/* test_real.c - the experiments on real data (bench/real) in small, on generated pictures: the
+ * commands of bench/real/run work, and training improves the score. lgt is not here: its
+ * styles are pictures by name. */
 #include "plimsoll_table.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -67,17 +68,11 @@ TEST(real_cloud_runs_on_pictures)
 TEST(real_fluxflow_runs_on_pictures)
 {
     if (!pl_test_long()) SKIP("long");
-    experiment("fluxflow", "train.steps=100 eval.every=0", "psnr_db", 1.2);
+    experiment("fluxflow", "train.steps=200 eval.every=0", "psnr_db", 1.2);
 }
 
 TEST(real_stablesr_runs_on_pictures)
 {
     if (!pl_test_long()) SKIP("long");
-    experiment("stablesr", "train.steps=100 eval.every=0", "psnr_db", 1.2);
-}
-
-TEST(real_lgt_runs_on_pictures)
-{
-    if (!pl_test_long()) SKIP("long");
-    experiment("lgt", "train.steps=100 eval.every=0", "loss", 0.95);
+    experiment("stablesr", "train.steps=100 eval.every=0", "loss", 0.6);
 }
