@@ -164,8 +164,7 @@ static int open_and_train(trainer *t, const train_options *o, cli_args *a, char 
     phases_answer(a, t->memory);
     code = o->print_config ? -1 : start_ranks(o->ranks, argv);
     if (code >= 0) return code;
-    /* early, so that a rank that is asked to stop at any time tells the others */
-    if (launched > 1 && !o->print_config) signals_listen(true);
+    if (!o->print_config) signals_listen(launched > 1);
     if (!o->print_config) rc = pl_world_open(&t->world);
     if (rc != PL_OK) return cli_fail(rc);
     if (pl_world_rank(t->world) > 0) {
@@ -194,7 +193,8 @@ int cmd_train(int argc, char **argv)
     cli_args a;
     cli_parse(argc, argv, &cli_help_train, &o, &a);
     cli_want(&a, 1, 1, "train", "one configuration");
-    signals_listen(false);
+    /* as a rank until it is known: a rank that is asked to stop twice tells the others */
+    signals_listen(true);
     trainer *t = cli_new(sizeof *t);
     t->largest = -1;
     t->first = -1;

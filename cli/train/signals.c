@@ -70,11 +70,12 @@ void signals_listen(bool rank)
 
 #if EARLY
 /* The handlers are installed before the constructors of libraries run, because a signal to a
- * process without handlers kills it. Sanitizers are not ready at that time. */
+ * process without handlers kills it. Sanitizers are not ready at that time. Until the process knows
+ * whether it is a rank, it takes signals as a rank does. */
 static void listen_early(int argc, char **argv, char **environment)
 {
     (void)environment;
-    if (argc > 1 && strcmp(argv[1], "train") == 0) signals_listen(false);
+    if (argc > 1 && strcmp(argv[1], "train") == 0) signals_listen(true);
 }
 
 typedef void (*early_fn)(int, char **, char **);

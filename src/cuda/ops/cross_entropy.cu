@@ -170,14 +170,18 @@ static __device__ sums<A> row_sums(const T *x, int64_t row, const rows_of<A> &o,
     return team_join<A, TEAM>(s);
 }
 
+/* lse - x is computed as (top - x) + powers, the log of their sum: next to logits of 1e8, powers
+ * would vanish in lse. */
 template <class A>
 static __device__ A loss_of(const rows_of<A> &o, const sums<A> &s, int64_t label, A x_y, A first,
-                            A lse)
+                            A powers)
 {
     if (o.ignores && label == o.ignore) return 0;
     if (label < 0 || label >= o.k) return A(NAN);
-    A loss = (1 - o.smoothing) * (o.w ? o.w[label] : A(1)) * (lse - x_y) + o.z_loss * lse * lse;
-    if (o.smoothing > 0) loss += o.smoothing / A(o.k) * (s.weights * (lse - first) - s.spread);
+    A lse = s.top + powers, w = o.w ? o.w[label] : A(1);
+    A loss = (1 - o.smoothing) * w * ((s.top - x_y) + powers) + o.z_loss * lse * lse;
+    if (o.smoothing > 0)
+        loss += o.smoothing / A(o.k) * (s.weights * ((s.top - first) + powers) - s.spread);
     return loss;
 }
 
@@ -194,9 +198,9 @@ static __global__ void __launch_bounds__(THREADS)
         if (threadIdx.x % TEAM != 0) continue;
         int64_t label = label_at(o, row);
         A x_y = label >= 0 && label < o.k ? pl_get<T>(p[label]) : A(0);
-        A lse = s.top + log(s.powers);
-        loss[row] = loss_of(o, s, label, x_y, first, lse);
-        lse_out[row] = lse;
+        A powers = log(s.powers);
+        loss[row] = loss_of(o, s, label, x_y, first, powers);
+        lse_out[row] = s.top + powers;
     }
 }
 

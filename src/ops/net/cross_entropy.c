@@ -268,15 +268,17 @@ static row_of row_at(const job *j, int64_t r)
     return o;
 }
 
-/* The loss of a row; spread: sum of w (x - top). */
-static double loss_of(const job *j, const row_of *o, double x_y, double top, double lse,
+/* The loss of a row; powers: log of the sum of exp(x - top), spread: sum of w (x - top). lse - x_y
+ * is computed as (top - x_y) + powers: next to logits of 1e8, powers would vanish in lse. */
+static double loss_of(const job *j, const row_of *o, double x_y, double top, double powers,
                       double spread)
 {
     double s = j->a->smoothing;
     if (!o->counts) return 0;
     if (!o->valid) return (double)NAN;
-    double loss = (1 - s) * o->w * (lse - x_y) + j->a->z_loss * lse * lse;
-    if (s > 0) loss += s / (double)j->k * (j->total * (lse - top) - spread);
+    double lse = top + powers;
+    double loss = (1 - s) * o->w * ((top - x_y) + powers) + j->a->z_loss * lse * lse;
+    if (s > 0) loss += s / (double)j->k * (j->total * powers - spread);
     return loss;
 }
 
@@ -318,11 +320,11 @@ static void forward_row(const job *j, int64_t r)
     row_of o = row_at(j, r);
     pl_entropy_sums s;
     j->loops->forward(x, d, j->k, j->w, j->a->smoothing > 0, &s);
-    float lse = s.top + logf(s.powers);
+    float powers = logf(s.powers);
     double x_y = o.valid ? ref_get(d, x, o.label) : 0;
     ((float *)c->out[0])[r] =
-        (float)loss_of(j, &o, x_y, (double)s.top, (double)lse, (double)s.spread);
-    ((float *)c->out[1])[r] = lse;
+        (float)loss_of(j, &o, x_y, (double)s.top, (double)powers, (double)s.spread);
+    ((float *)c->out[1])[r] = s.top + powers;
 }
 
 static void backward_row(const job *j, int64_t r)
@@ -390,9 +392,10 @@ static pl_status forward_ref(const pl_call *c)
             powers += exp(x);
             if (j.a->smoothing > 0) spread += x * (j.w ? ref_get(j.wt, j.w, i) : 1);
         }
-        double lse = top + log(powers), x_y = o.valid ? ref_get(d, c->in[0], at + o.label) : 0;
-        ref_set(c->out_type[0].dtype, c->out[0], r, loss_of(&j, &o, x_y, top, lse, spread));
-        ref_set(c->out_type[1].dtype, c->out[1], r, lse);
+        double x_y = o.valid ? ref_get(d, c->in[0], at + o.label) : 0;
+        powers = log(powers);
+        ref_set(c->out_type[0].dtype, c->out[0], r, loss_of(&j, &o, x_y, top, powers, spread));
+        ref_set(c->out_type[1].dtype, c->out[1], r, top + powers);
     }
     return PL_OK;
 }
