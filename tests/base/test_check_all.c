@@ -75,6 +75,7 @@ TEST(check_all_core_seconds_of_a_group_are_counted)
 /* Called directly or by make: the stage asks make, so both find the same tools. */
 TEST(check_all_gpu_stage_asks_make_for_the_plugin)
 {
+    if (!pl_test_long()) SKIP("long");
     if (access("tools/check-all", X_OK) != 0 || access("Makefile", R_OK) != 0)
         SKIP("no sources here");
     char path[512];
@@ -119,6 +120,7 @@ TEST(check_all_runs_one_test_by_its_name)
 /* The shares of cases that the parts of a checker get are disjoint and complete. */
 TEST(check_all_parts_share_every_case_once)
 {
+    if (!pl_test_long()) SKIP("long");
     int sum = 0, all = 0, checked = 0;
 
     for (int i = 0; i < 3; i++) {

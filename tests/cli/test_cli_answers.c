@@ -170,6 +170,7 @@ TEST(answers_in_pictures_and_comparisons_have_the_units_of_the_budget)
 
 TEST(answers_tell_long_times_in_hours_and_minutes)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     cli_result r = cli_run("$P plan cloud/full batch=4000 | grep 'step time'");
     CHECK_MSG(r.code == 0 && strstr(r.out, " h ") && strstr(r.out, " min  predicted"), "%s", r.out);

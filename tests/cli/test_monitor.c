@@ -169,6 +169,7 @@ TEST(monitor_report_has_every_part)
 
 TEST(monitor_devices_test_passes_on_the_cpu)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory hides the budget");
     cli_result r = cli_run("$P devices --test cpu");

@@ -207,6 +207,7 @@ TEST(cuda_group_pieces_match_the_cpu_in_f16)
 
 TEST(cuda_group_pieces_match_the_cpu_in_bf16)
 {
+    if (!pl_test_long()) SKIP("long");
     check_pieces(PL_BF16);
 }
 

@@ -381,6 +381,7 @@ TEST(ranks_train_as_one_does)
 
 TEST(ranks_train_as_one_does_with_synchronised_batch_norm)
 {
+    if (!pl_test_long()) SKIP("long");
     job k = {.config = "stablesr/tiny",
              .keys = {"batch=8", "sync_batch_norm=true", "optim.lr=1e-5", "optim.eps=1e-4",
                       "data.workers=0"},

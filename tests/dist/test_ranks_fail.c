@@ -318,6 +318,7 @@ TEST(ranks_do_not_fail_when_a_signal_comes_at_the_start)
  * message says so. */
 TEST(ranks_fail_when_a_part_cannot_be_written)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_LIB();
     if (cli_run("command -v prlimit").code != 0) SKIP("no prlimit here");
     cli_result r = SH(

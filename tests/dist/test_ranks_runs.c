@@ -180,6 +180,7 @@ TEST(ranks_runs_write_models_larger_than_a_ranks_budget)
 /* Sharded averages pass through rank 0 as well: they equal one rank's, except for rounding. */
 TEST(ranks_runs_write_the_averages_of_one_rank)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char config[] =
         "wandistill/tiny batch=4 ema.decay=0.5 train.steps=3 optim.name=sgd optim.lr=0.01 " ALL;
     WANT_RANKS();

@@ -54,6 +54,7 @@ TEST(profiles_of_every_card_give_a_plan_that_fits)
 
 TEST(profiles_less_memory_takes_longer)
 {
+    if (!pl_test_long()) SKIP("long");
     static const char *const budgets[] = {"12GB", "8GB", "4GB"};
     double before = 0;
     for (int i = 0; i < 3; i++) {

@@ -241,6 +241,7 @@ TEST(stablesr_predicts_what_its_samplers_formula_says)
 
 TEST(stablesr_restores_pictures_of_any_size_and_refuses_bad_inputs)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *d = pl_test_dir();
     int w, h;
     WANT_BIN();
@@ -373,6 +374,7 @@ static void same_name(const char *ours, char *out, size_t cap)
 /* LPIPS of an evaluation: 0 between a picture and itself, more where it is degraded. */
 TEST(stablesr_evaluations_score_lpips_with_given_weights)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *d = pl_test_dir();
     static const char *const keys[] = {"lpips.widths=[4, 4, 4, 4, 4]"};
     WANT_BIN();

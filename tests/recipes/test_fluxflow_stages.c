@@ -42,6 +42,7 @@ static pl_status compare_models(const char *a, const char *b, const char *prefix
  * join; then the flow trains on frozen tokens. */
 TEST(fluxflow_pipeline_trains_stage_by_stage)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     int common, differ;
     CHECK_RUN(

@@ -404,6 +404,7 @@ TEST(stablesr_edge_before_has_the_6_gib_tensor_of_the_original)
  * 4 x 4. */
 TEST(stablesr_full_trains_with_the_original_edge_processor)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *const before[] = {"edge.processor=before", "batch=2", "image=32", "latent=4"};
     double keep[STEPS], less[STEPS];
     uint64_t arena, smaller;

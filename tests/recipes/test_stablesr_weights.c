@@ -188,6 +188,7 @@ static void older_name(const char *ours, char *out, size_t cap)
 
 TEST(stablesr_vae_loads_from_four_naming_schemes)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *whole = pl_test_path("whole.safetensors");
     const char *file = pl_test_path("file.safetensors");
     const char *back = pl_test_path("back.safetensors");
@@ -322,6 +323,7 @@ static void our_name(const char *ours, char *out, size_t cap)
  * convolution. */
 TEST(stablesr_unet_loads_from_two_naming_schemes)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *model = pl_test_path("model.safetensors");
     const char *bare = pl_test_path("bare.safetensors");
     const char *file = pl_test_path("file.safetensors");

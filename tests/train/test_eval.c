@@ -76,6 +76,7 @@ TEST(eval_scores_what_training_scored)
  * kept or refused. */
 TEST(eval_writes_the_samples_that_training_wrote)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
 

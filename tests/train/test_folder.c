@@ -113,6 +113,7 @@ TEST(folder_has_the_pictures_of_the_best_step_after_a_resume)
 
 TEST(folder_is_cleared_of_leftovers)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
 

@@ -115,6 +115,7 @@ TEST(frozen_weights_are_left_out_and_rebuilt_on_resume)
 /* Frozen weights that came from a file must come from the same file on resume. */
 TEST(frozen_weights_of_another_file_are_refused)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
 

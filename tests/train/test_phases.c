@@ -429,6 +429,7 @@ TEST(phases_with_mistakes_are_refused_with_their_place)
 /* ---- planned before the first step ------------------------------------------------------- */
 TEST(phases_are_all_planned_before_the_first_step)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
     CHECK(write_config(
