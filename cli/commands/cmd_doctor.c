@@ -66,9 +66,10 @@ static void tell(doctor *d, const char *name, row_state state, const char *detai
     pl_json_end(d->json);
 }
 
-/* Adds packages, separated by spaces, that are not in the list yet. */
+/* Adds packages, separated by spaces, that are not in the list yet; of "a or b", the first. */
 static void want_packages(doctor *d, const char *names, size_t n)
 {
+    bool other = false; /* the word before is "or" */
     for (size_t i = 0; i < n;) {
         char name[96];
         size_t len = strcspn(names + i, " ");
@@ -76,8 +77,10 @@ static void want_packages(doctor *d, const char *names, size_t n)
         snprintf(name, sizeof name, " %.*s", (int)len, names + i);
         const char *at = strstr(d->packages, name);
         size_t used = strlen(d->packages);
-        if (len && !(at && strchr(" ", at[strlen(name)])))
+        bool joins = strcmp(name, " or") == 0;
+        if (len && !joins && !other && !(at && strchr(" ", at[strlen(name)])))
             snprintf(d->packages + used, sizeof d->packages - used, "%s", name);
+        other = joins;
         i += len + 1;
     }
 }

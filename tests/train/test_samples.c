@@ -424,6 +424,9 @@ TEST(samples_without_libspng_say_so)
     CHECK_RUN(
         cli_run("LD_LIBRARY_PATH=%s $P generate fluxflow/tiny --raw --samples 2 --out %s/g", d, d),
         1, "000000.png: libspng is not installed");
+    r = cli_run("LD_LIBRARY_PATH=%s $P doctor", d);
+    const char *advice = strstr(r.out, "sudo apt-get install ");
+    CHECK(advice && strstr(advice, " libspng-dev") && !strstr(advice, " or "));
 }
 
 /* The command writes files, events and the report, and trains to the same bits. */
