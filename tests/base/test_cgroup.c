@@ -81,6 +81,7 @@ TEST(cgroup_without_limits_or_files_sets_no_limit)
 TEST(cgroup_limits_threads_budgets_and_reported_memory)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+    WANT_PLAIN();
     cli_result r =
         cli_run("cd %s && mkdir -p fs/box && echo 0::/box > self && "
                 "echo 200000000 > fs/box/memory.max && echo 90000000 > fs/box/memory.current && "

@@ -31,6 +31,7 @@ static long long told_minimum(const char *text)
 TEST(answers_train_refuses_as_plan_does)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");
+    WANT_PLAIN();
 
     cli_result r = cli_run("$P plan " CLI_SMALL "--json");
     long long least = atoll(strstr(r.out, "\"minimum_bytes\":") + 16);

@@ -8,13 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A sanitizer's own memory grows from plan to plan and would count against the budgets. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-# define WANT_PLAIN() SKIP("budgets are for builds without sanitizers")
-#else
-# define WANT_PLAIN() (void)0
-#endif
-
 /* Large enough that a few pages of the process do not change what is recomputed. */
 #define NET "cloud/tiny batch=8 frames=2 height=384 width=384 "
 

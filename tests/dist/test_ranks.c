@@ -524,6 +524,7 @@ static void check_volume(int ranks, int shard, int parts)
 
 TEST(ranks_send_the_bytes_of_the_theory)
 {
+    if (!pl_test_long()) SKIP("long");
     for (int shard = 0; shard < 4; shard++) {
         check_volume(4, shard, 1);
         check_volume(2, shard, 2);
@@ -535,6 +536,7 @@ TEST(ranks_send_the_bytes_of_the_theory)
  * and more with `weights`. */
 TEST(ranks_state_shrinks_with_the_number_of_ranks)
 {
+    if (!pl_test_long()) SKIP("long");
     static job k[4];
     enum { RANKS = 4 };
     for (int s = 0; s < 4; s++) {

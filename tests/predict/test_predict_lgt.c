@@ -106,6 +106,7 @@ static void write_vae(const char *name)
  * that predict.what=latents wrote give the same results as their pictures, and train. */
 TEST(lgt_predicts_pictures_through_the_autoencoder)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *d = pl_test_dir();
     char key[700];
     WANT_BIN();

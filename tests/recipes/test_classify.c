@@ -50,6 +50,7 @@ TEST(classify_learns_a_folder_and_predicts_what_it_scores)
     const char *d = pl_test_dir();
     char path[700];
     WANT_BIN();
+    WANT_PLAIN();
 
     CHECK_RUN(cli_run(IN MAKE "&& $P train " TINY
                               "side=16 data.path=set data.crop=center --out run train.steps=100",

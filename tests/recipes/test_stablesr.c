@@ -149,6 +149,7 @@ TEST(stablesr_seed_compat_ignores_the_first_four_channels)
 /* The authors' filter by file size: a shorter file is skipped, or stops the run. */
 TEST(stablesr_skips_or_refuses_small_files)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *dir = pl_test_path("sizes");
     char path[640], least[64];
     double loss[2][STEPS];
@@ -242,6 +243,7 @@ static pl_status see(const char *path, const char *pool, const char *compat, con
  * pictures by their edges. */
 TEST(stablesr_pool_keeps_a_sample_with_its_edges)
 {
+    if (!pl_test_long()) SKIP("long");
     const char *dir = pl_test_path("pictures");
     char path[640];
     first_pairs *of = malloc(4 * sizeof *of);

@@ -16,13 +16,6 @@
 
 enum { STEPS = 20, SAMPLES = 96 };
 
-/* A sanitizer's own memory grows from plan to plan and would count against the budgets. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-# define WANT_PLAIN() SKIP("budgets are for builds without sanitizers")
-#else
-# define WANT_PLAIN() (void)0
-#endif
-
 /* ---- a recipe: images to four numbers, group norm, optionally batch norm or dropout ----- */
 static const pl_config_entry schema[] = {
     {"norm", PL_CONFIG_CHOICE, "group", 0, 0, "group|batch", "Kind of normalisation."},

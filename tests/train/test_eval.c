@@ -167,9 +167,7 @@ TEST(eval_scores_averaged_weights)
 TEST(eval_splits_batches_as_the_plan_of_training_does)
 {
     if (!pl_test_long()) SKIP("long");
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    SKIP("budgets are for builds without sanitizers");
-#endif
+    WANT_PLAIN();
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
 
@@ -217,6 +215,7 @@ TEST(eval_samples_have_the_size_of_the_first_bucket)
 /* Arrays without a training part, and all images of a folder. */
 TEST(eval_runs_on_other_data_than_training)
 {
+    if (!pl_test_long()) SKIP("long");
     if (!cli_bin()) SKIP("PL_BIN is not built");
     const char *d = pl_test_dir();
 

@@ -500,6 +500,7 @@ TEST(samples_come_from_training_data_without_an_evaluation_set)
 /* The run ends if arrays cannot be written, and leaves no partial file. */
 TEST(samples_that_cannot_be_written_end_the_run)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_BIN();
     const char *d = pl_test_dir();
     const char *last = "batch=1 sample.every=1 train.steps=1 --quiet --out";
