@@ -128,7 +128,7 @@ TEST(cli_plan_shows_the_program_that_takes_most)
     if (!pl_test_long()) SKIP("long under the thread sanitizer");
 #endif
     static const char net[] =
-        "fluxflow/tiny batch=8 image=32 gan.base=24 gan.decode=twice model.scales=1 model.layers=1 "
+        "fluxflow/tiny batch=8 image=32 gan.base=32 gan.decode=twice model.scales=1 model.layers=1 "
         "lpips.on=false spade.on=false device=h200";
     char line[512], text[96];
     json_t *kept = planned(net, 0);
