@@ -76,7 +76,7 @@ static int inside(int64_t i, int n)
 typedef struct field {
     const texture *t;
     double x0, y0, cosine, sine; /* texels; texels per km */
-    double clear;                /* brightness below which there is no cloud */
+    double clear;                /* brightness of a sky without clouds, at most */
 } field;
 
 static double bright(const field *f, double x, double y)

@@ -86,7 +86,7 @@ typedef struct pl_onnx_constant {
 
 typedef enum pl_onnx_init {
     PL_ONNX_INIT_FILE,   /* initial values of the file */
-    PL_ONNX_INIT_PYTORCH /* weights anew, with PyTorch's defaults for the layers that use them */
+    PL_ONNX_INIT_PYTORCH /* drawn, as PyTorch does for the layer that reads the weight */
 } pl_onnx_init;
 
 typedef struct pl_onnx_opts {
@@ -134,7 +134,7 @@ PL_API pl_status pl_onnx_write(pl_onnx *o, const char *weights, const char *path
                                int *tensors) PL_MUST_USE;
 
 /* ---- ops ---------------------------------------------------------------------------------- */
-/* The table of ops (docs/ONNX.md), by name; false: there is no op i. */
+/* The table of ops (docs/ONNX.md), by name; false: i is past the end. */
 typedef struct pl_onnx_op {
     const char *name, *domain, *about;
 } pl_onnx_op;

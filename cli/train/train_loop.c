@@ -194,7 +194,7 @@ static pl_status guard_act(trainer *t, const pl_step_info *s)
     if (dir[0])
         fprintf(stderr, "; weights are those of %s, the batches since then are left out", dir);
     else if (back)
-        fputs("; there is no checkpoint to return to yet", stderr);
+        fputs("; the run has no checkpoint yet, so its weights stay", stderr);
     fputc('\n', stderr);
     return PL_OK;
 }

@@ -71,9 +71,10 @@ static pl_status option(const reader *r, onnx_term *t, const char *name, const c
     else if (strcmp(name, "peak") == 0)
         t->o.peak = v;
     else
-        return pl_fail(PL_ERR_CONFIG,
-                       "%s: there is no option \"%s\" (axis, smoothing, ignore, beta, peak)",
-                       r->key, name);
+        return pl_fail(
+            PL_ERR_CONFIG,
+            "%s: unknown option \"%s\"; the options are axis, smoothing, ignore, beta, peak",
+            r->key, name);
     return PL_OK;
 }
 

@@ -111,11 +111,11 @@ static pl_status lacks_op(const pl_ox_call *c)
                                     n->op_type);
     }
     const char *domain = c->node->domain ? c->node->domain : "";
-    return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
-                      "there is no op %s%s%s (docs/ONNX.md lists the ops); %zu nodes of the model "
-                      "need it%s%s. Export with another opset, or replace this layer",
-                      domain, domain[0] ? "." : "", c->op, same,
-                      others[0] ? "; also missing: " : "", others);
+    return pl_ox_fail(
+        c, PL_ERR_UNSUPPORTED,
+        "Plimsoll lacks the op %s%s%s (docs/ONNX.md lists the ops); %zu nodes of the model "
+        "need it%s%s. Export with another opset, or replace this layer",
+        domain, domain[0] ? "." : "", c->op, same, others[0] ? "; also missing: " : "", others);
 }
 
 static pl_status push_scope(pl_ox_build *b, pl_ox_scope *s, pl_ox_scope *outer)
@@ -340,7 +340,7 @@ pl_status pl_onnx_input_type(const pl_onnx *o, const char *name, const pl_onnx_o
                              pl_type *out)
 {
     const pl_onnx_port *p = port_of(o, name);
-    PL_FAIL_IF(!p, PL_ERR_CONFIG, "%s: there is no input '%s'", o->path, name);
+    PL_FAIL_IF(!p, PL_ERR_CONFIG, "%s has no input '%s'", o->path, name);
     return bind(o, p, opts, out);
 }
 
@@ -420,7 +420,7 @@ static pl_status build(pl_ox_build *b, int n_in, const pl_onnx_value *in, int n_
     PL_TRY(push_scope(b, &s, NULL));
     b->scope = &s;
     for (int i = 0; i < n_in; i++)
-        PL_FAIL_IF(!port_of(o, in[i].name), PL_ERR_CONFIG, "%s: there is no input '%s'", o->path,
+        PL_FAIL_IF(!port_of(o, in[i].name), PL_ERR_CONFIG, "%s has no input '%s'", o->path,
                    in[i].name);
     for (int i = 0; i < n_out; i++) PL_TRY(pl_ox_map_put(s.wanted, out[i].name, &s));
     for (int i = 0; i < o->n_out && !n_out; i++)

@@ -5,8 +5,8 @@
  *   tensor a tensor of the file that nothing has read yet; it becomes host or graph when used
  *   graph  a pl_val, with the order of its dimensions
  *
- * Dimensions have two orders. The logical order is the one of the file (channels first). The
- * physical order is that of the pl_val: physical dimension i is logical dimension perm[i].
+ * Dimensions have two orders. The file has them in logical order (channels first). The pl_val has
+ * them in physical order: physical dimension i is logical dimension perm[i].
  * Transpose changes perm alone; Conv returns values whose physical order is channels-last;
  * elementwise ops work in the physical order at hand. pl_ox_plain returns a value in logical order,
  * and costs a copy where the orders differ.

@@ -221,7 +221,7 @@ static void set_roles(pl_onnx *o)
     }
 }
 
-/* Patterns of names that exporters give tensors that are no parameters, and of buffers. */
+/* Patterns of the names that exporters give to buffers and to computed constants. */
 static const char no_parameters[] =
     "*::*,/*,val_*,*Constant*,*_output_?,*scalar*,*lifted_tensor*,_tensor_constant*,"
     "*.running_mean,*.running_var,*.num_batches_tracked,*inv_freq,*attn_mask,*.masked_bias,"

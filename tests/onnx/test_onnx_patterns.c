@@ -4,6 +4,7 @@
 #include "onnx/recognise.h"
 #include "plimsoll_ops.h"
 #include "tests/lib/test.h"
+#include "tests/onnx/model_run.h"
 #include "tests/onnx/proto_write.h"
 
 #include <stdio.h>
@@ -134,11 +135,8 @@ static pl_status run(const pl_str *model, bool plain, float *y, int *n, int *fou
 {
     pl_onnx *o;
     PL_TRY(pl_ox_open_memory(model->text, model->len, ".", &o));
-    pl_store *s = pl_store_new();
-    pl_graph *g = pl_graph_new(s);
-    pl_nn *m = pl_nn_new(g, true);
-    pl_program *p = NULL;
-    pl_session *e = NULL;
+    model_run r = model_run_new(o, true);
+    pl_graph *g = r.nn->g;
     pl_type t;
     int n_in = pl_onnx_input_count(o);
     pl_onnx_value in[MAX_INPUTS], out = {.name = "y"};
@@ -149,41 +147,27 @@ static pl_status run(const pl_str *model, bool plain, float *y, int *n, int *fou
         if (known != PL_OK) return known;
     }
     pl_onnx_opts opts = {.plain = plain};
-    pl_status rc = pl_onnx_build(o, m, &opts, n_in, in, 1, &out);
+    pl_status rc = pl_onnx_build(o, r.nn, &opts, n_in, in, 1, &out);
     *found = o->recognised;
     if (rc == PL_OK) {
         pl_val grad, loss = pl_sum(g, pl_square(g, out.value), PL_AXES_ALL, false);
         pl_grad(g, loss, &in[0].value, 1, &grad);
         pl_output(g, "y", out.value);
         pl_output(g, "dx", grad);
-        rc = pl_nn_finish(m);
     }
-    pl_compile_opts c = PL_COMPILE_INIT;
-    if (rc == PL_OK)
-        rc = pl_compile(g, &c, &p);
-    else
-        pl_graph_free(g);
-    if (rc == PL_OK) rc = pl_session_new(s, 1, &p, &e);
-    for (int i = 0; rc == PL_OK && i < pl_store_count(s); i++) {
-        bool known;
-        rc = pl_onnx_slot_read(o, pl_store_slot(s, i), pl_session_slot(e, i), &known);
-    }
+    rc = model_run_start(&r, rc);
     uint64_t state = 7;
     for (int i = 0; i < n_in && rc == PL_OK; i++) {
-        float *x = pl_session_input(e, p, in[i].name, &t);
+        float *x = pl_session_input(r.session, r.program, in[i].name, &t);
         for (int64_t k = 0; x && k < pl_type_elems(&t); k++) x[k] = (float)pl_test_noise(&state);
     }
-    if (rc == PL_OK) rc = pl_session_run(e, p);
+    if (rc == PL_OK) rc = pl_session_run(r.session, r.program);
     *n = 0;
     for (int k = 0; k < 2 && rc == PL_OK; k++) {
-        const float *x = pl_session_output(e, p, k ? "dx" : "y", &t);
+        const float *x = pl_session_output(r.session, r.program, k ? "dx" : "y", &t);
         for (int64_t i = 0; x && i < pl_type_elems(&t) && *n < MAX_OUT; i++) y[(*n)++] = x[i];
     }
-    pl_session_free(e);
-    pl_program_free(p);
-    pl_nn_free(m);
-    pl_store_free(s);
-    pl_onnx_free(o);
+    model_run_free(&r);
     return rc;
 }
 

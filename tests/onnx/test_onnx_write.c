@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 #include "onnx/onnx.h"
 #include "tests/lib/test.h"
+#include "tests/onnx/model_run.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,37 +15,19 @@ static pl_status outputs(const char *path, float *to)
 {
     pl_onnx *o;
     PL_TRY(pl_onnx_open(path, &o));
-    pl_store *s = pl_store_new();
-    pl_graph *g = pl_graph_new(s);
-    pl_nn *m = pl_nn_new(g, false);
-    pl_program *p = NULL;
-    pl_session *e = NULL;
+    model_run r = model_run_new(o, false);
     pl_type t;
     pl_onnx_value out = {.name = "out"};
-    pl_status rc = pl_onnx_build(o, m, NULL, 0, NULL, 1, &out);
-    pl_output(g, "out", out.value);
-    if (rc == PL_OK) rc = pl_nn_finish(m);
-    pl_compile_opts c = PL_COMPILE_INIT;
-    if (rc == PL_OK)
-        rc = pl_compile(g, &c, &p);
-    else
-        pl_graph_free(g);
-    if (rc == PL_OK) rc = pl_session_new(s, 1, &p, &e);
-    for (int i = 0; rc == PL_OK && i < pl_store_count(s); i++) {
-        bool known;
-        rc = pl_onnx_slot_read(o, pl_store_slot(s, i), pl_session_slot(e, i), &known);
-    }
-    float *in = rc == PL_OK ? pl_session_input(e, p, "in0", &t) : NULL;
+    pl_status rc = pl_onnx_build(o, r.nn, NULL, 0, NULL, 1, &out);
+    pl_output(r.nn->g, "out", out.value);
+    rc = model_run_start(&r, rc);
+    float *in = rc == PL_OK ? pl_session_input(r.session, r.program, "in0", &t) : NULL;
     uint64_t state = 1;
     for (int64_t i = 0; in && i < pl_type_elems(&t); i++) in[i] = (float)pl_test_noise(&state);
-    if (in) rc = pl_session_run(e, p);
-    const float *y = in && rc == PL_OK ? pl_session_output(e, p, "out", &t) : NULL;
+    if (in) rc = pl_session_run(r.session, r.program);
+    const float *y = in && rc == PL_OK ? pl_session_output(r.session, r.program, "out", &t) : NULL;
     if (y) memcpy(to, y, sizeof(float) * BATCH * CLASSES);
-    pl_session_free(e);
-    pl_program_free(p);
-    pl_nn_free(m);
-    pl_store_free(s);
-    pl_onnx_free(o);
+    model_run_free(&r);
     return rc;
 }
 

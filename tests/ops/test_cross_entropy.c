@@ -3,8 +3,8 @@
  *
  * Logits are waves times 4, weights of the classes waves around 1.25; row i has the label
  * (3i + 1) mod K, and row 1 the ignored one where there is one. Losses have the cotangent
- * sin(0.29 i + 0.1), lse sin(0.47 i + 0.1); the second gradient is that of dx times
- * sin(0.53 i + 0.1). The expected sums were computed by PyTorch in f64.
+ * sin(0.29 i + 0.1), lse sin(0.47 i + 0.1); the second gradient belongs to
+ * the sum of dx times sin(0.53 i + 0.1). The expected sums were computed by PyTorch in f64.
  */
 #include "base/dtype.h"
 #include "ops/core/ops.h"

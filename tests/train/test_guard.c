@@ -195,3 +195,27 @@ TEST(guard_rollback_returns_to_the_weights_and_leaves_the_batches_out)
     pl_run_free(run);
     pl_run_free(other);
 }
+
+/* A rollback does not forget how many steps in a row were not applied, or a run without any usual
+ * step would roll back for ever. */
+TEST(guard_rollback_keeps_the_count_of_steps_in_a_row)
+{
+    static const char *const tight[] = {"guard.spike=1e-6", "guard.limit=3"};
+    char dir[600];
+    pl_run *run = NULL;
+    path p;
+    snprintf(dir, sizeof dir, "%s/step", pl_test_dir());
+    CHECK_OK(start(tight, 2, &run));
+    CHECK_OK(follow(run, 0, 5, &p));
+    CHECK_OK(save(run, dir));
+
+    for (int i = 5; i < 8; i++) {
+        CHECK_OK(follow(run, i, i + 1, &p));
+        CHECK(p.spiked[i]);
+        CHECK_OK(pl_run_rollback(run, dir));
+    }
+
+    CHECK_INT(follow(run, 8, 9, &p), PL_ERR_NUMERIC);
+    CHECK_MSG(strstr(pl_error_text(), "step 4 in a row"), "%s", pl_error_text());
+    pl_run_free(run);
+}

@@ -225,6 +225,17 @@ static void pad_ceil(const pl_ox_call *c, window *w, const int64_t *size, int64_
     }
 }
 
+/* Reads the operand of a pool, channels last, and its window with all padding. */
+static pl_status read_pool(pl_ox_call *c, pl_ox_val **v, pl_val *x, window *w, int64_t *extra)
+{
+    PL_TRY(pl_ox_input(c, 0, v, x));
+    PL_TRY(read_window(c, (*v)->rank - 2, NULL, w));
+    pad_same(w, (*v)->dim + 2);
+    pad_ceil(c, w, (*v)->dim + 2, extra);
+    *x = pl_ox_last(c->b, *v);
+    return PL_OK;
+}
+
 static pl_pool_opts pool_opts(const window *w, const int64_t *extra)
 {
     pl_pool_opts o = {0};
@@ -324,11 +335,7 @@ pl_status pl_ox_emit_max_pool(pl_ox_call *c)
     pl_val x = PL_NO_VAL;
     window w;
     int64_t extra[3];
-    PL_TRY(pl_ox_input(c, 0, &v, &x));
-    PL_TRY(read_window(c, v->rank - 2, NULL, &w));
-    pad_same(&w, v->dim + 2);
-    pad_ceil(c, &w, v->dim + 2, extra);
-    x = pl_ox_last(c->b, v);
+    PL_TRY(read_pool(c, &v, &x, &w, extra));
     if (c->n_out > 1 && c->node->output[1] && c->node->output[1][0])
         return max_with_index(c, v, x, &w, extra);
     pl_pool_opts o = pool_opts(&w, extra);
@@ -379,13 +386,9 @@ pl_status pl_ox_emit_average_pool(pl_ox_call *c)
     pl_val x = PL_NO_VAL;
     window w;
     int64_t extra[3], none[3] = {0};
-    PL_TRY(pl_ox_input(c, 0, &v, &x));
-    PL_TRY(read_window(c, v->rank - 2, NULL, &w));
-    pad_same(&w, v->dim + 2);
-    pad_ceil(c, &w, v->dim + 2, extra);
+    PL_TRY(read_pool(c, &v, &x, &w, extra));
     bool count_pad = pl_ox_attr_int(c, "count_include_pad", 0) != 0, ceil = false;
     for (int i = 0; i < w.n; i++) ceil |= extra[i] > 0;
-    x = pl_ox_last(c->b, v);
     if (!dilated(&w) && !(ceil && count_pad)) {
         pl_pool_opts o = pool_opts(&w, ceil ? extra : none);
         o.count_pad = count_pad;
@@ -412,13 +415,10 @@ pl_status pl_ox_emit_lp_pool(pl_ox_call *c)
     pl_val x = PL_NO_VAL;
     window w;
     int64_t extra[3];
-    PL_TRY(pl_ox_input(c, 0, &v, &x));
-    PL_TRY(read_window(c, v->rank - 2, NULL, &w));
-    pad_same(&w, v->dim + 2);
-    pad_ceil(c, &w, v->dim + 2, extra);
+    PL_TRY(read_pool(c, &v, &x, &w, extra));
     double p = (double)pl_ox_attr_int(c, "p", 2);
     pl_graph *g = c->g;
-    x = pl_abs(g, pl_ox_last(c->b, v));
+    x = pl_abs(g, x);
     pl_val power = p == 2 ? pl_square(g, x) : pl_pow(g, x, pl_full_like(g, x, p));
     pl_val y = pool_by_slices(c, power, &w, extra, 0, false);
     y = p == 2 ? pl_sqrt(g, y) : pl_pow(g, y, pl_full_like(g, y, 1 / p));

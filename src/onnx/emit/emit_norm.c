@@ -37,7 +37,7 @@ static pl_status set_as(pl_ox_call *c, int k, pl_val y, pl_dtype as, const int *
 }
 
 /* ---- batch norm ------------------------------------------------------------------------------ */
-/* The slot of a running statistic; -1: the input is no tensor of the file. */
+/* Returns the slot of a running statistic, or -1 if the file does not store the input. */
 static int slot_of(pl_ox_call *c, int k)
 {
     const pl_ox_init *t = c->in[k]->init;

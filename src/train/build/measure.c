@@ -37,7 +37,7 @@ pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units)
     return rc;
 }
 
-/* A table that cannot be written is no reason to keep the answer back. */
+/* Returns the answer even if the table of times cannot be written. */
 pl_status pl_run_check_times(pl_run *r, double seconds, double factor, char **text)
 {
     pl_measure *m = NULL;
