@@ -11,13 +11,20 @@
 
 static char refused[4096]; /* the folder that is not used; "": none */
 
+static bool is_own(const struct stat *s)
+{
+    return s->st_uid == geteuid() || s->st_uid == 0;
+}
+
 /* Whether only this user (and root) can write into the folder. A folder that does not exist will be
- * made so. */
+ * made so. A link counts if it is this user's: in a shared folder another user can make a link to
+ * any folder. */
 static bool is_private(const char *folder)
 {
     struct stat s;
-    if (stat(folder, &s) != 0) return true;
-    return S_ISDIR(s.st_mode) && (s.st_uid == geteuid() || s.st_uid == 0) && !(s.st_mode & 022);
+    if (lstat(folder, &s) != 0) return true;
+    if (S_ISLNK(s.st_mode) && (!is_own(&s) || stat(folder, &s) != 0)) return false;
+    return S_ISDIR(s.st_mode) && is_own(&s) && !(s.st_mode & 022);
 }
 
 static bool folder_of(const char *path, char *out, size_t cap)
@@ -46,6 +53,17 @@ bool pl_cache_path(const char *file, char *out, size_t cap)
     if (!folder_of(out, folder, sizeof folder) || is_private(folder)) return true;
     memcpy(refused, folder, sizeof refused);
     return false;
+}
+
+bool pl_cache_trusts(const char *path)
+{
+    char folder[4096];
+    struct stat s, f;
+    if (lstat(path, &s) != 0) return true;
+    if (!S_ISREG(s.st_mode) || !is_own(&s)) return false;
+    bool closed = folder_of(path, folder, sizeof folder) && stat(folder, &f) == 0 &&
+                  !(f.st_mode & 077); /* nobody else can open the file, whatever its mode */
+    return closed || !(s.st_mode & 022);
 }
 
 const char *pl_cache_refused(void)

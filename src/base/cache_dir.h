@@ -11,6 +11,9 @@ PL_SHARED_BEGIN
  * folder is known, the path is too long, or others can write into the folder: they could plant
  * kernels and times. The caller then caches nothing. Creates nothing. */
 bool pl_cache_path(const char *file, char *out, size_t cap);
+/* Whether the file at such a path is a plain file that only this user (or root) can write, or does
+ * not exist. A file that does not pass is neither read nor changed. */
+bool pl_cache_trusts(const char *path);
 /* Returns the folder that was refused because others can write into it; NULL: none was. */
 const char *pl_cache_refused(void);
 /* Creates the folder of such a path, for this user alone. */

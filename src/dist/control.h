@@ -2,23 +2,26 @@
  *
  * One process is the hub (the process that started mpirun, or else rank 0). Every rank, rank 0 too,
  * has a connection to it and a thread that serves the connection, so a rank that computes, saves or
- * waits in an exchange still answers. Messages are lines of text.
+ * waits in an exchange still answers. Messages are lines of text. With a key, every message after
+ * the greeting carries a keyed hash (seal.h), and NUMBER is a random number of each end; without a
+ * key, which is allowed on one machine only, NUMBER is the token of the hub.
  *
- *   rank -> hub   hello RANK TOKEN PID HOST      here             once it has been welcomed
+ *   rank -> hub   hello RANK NUMBER PID HOST     here             once it has been welcomed
  *                 beat WHAT                      limit SECONDS    beats: every quarter of a second
  *                 fail CODE TEXT                 bye CODE
- *   hub -> rank   welcome TOKEN                  beat             stop SIGNAL      end CODE
+ *   hub -> rank   welcome NUMBER                 beat             stop SIGNAL      end CODE
  *                 ask SIGNAL                     SIGUSR1: save, SIGUSR2: print the memory summary
  *
  * The world ends at the first of these: a rank's `fail`; a connection that closes without `bye`; a
- * rank that is silent for longer than the limit. The hub then tells all ranks to end, waits until
- * they are gone, and reports the first cause last. A rank that does not hear the hub within the
- * limit ends by itself. On both sides, time during which the listener was suspended is ignored.
+ * rank that is silent for longer than the limit; a message of a rank that does not verify. The hub
+ * then tells all ranks to end, waits until they are gone, and reports the first cause last. A rank
+ * that does not hear the hub within the limit ends by itself. On both sides, time during which the
+ * listener was suspended is ignored.
  */
 #ifndef PL_DIST_CONTROL_H
 #define PL_DIST_CONTROL_H
 
-#include "base/err.h"
+#include "base/trust/secret.h"
 
 enum { PL_CONTROL_ADDRESSES = 8 };
 
@@ -27,12 +30,18 @@ typedef struct pl_control_at {
     uint32_t address[PL_CONTROL_ADDRESSES]; /* IPv4, in the network's order; 0: none */
     uint16_t port;
     uint64_t token; /* distinguishes this hub from other listeners on the port */
+    bool keyed;     /* messages are authenticated with the key */
+    pl_key key;
 } pl_control_at;
 
 /* ---- the hub ---- */
 typedef struct pl_hub pl_hub;
-/* local: all ranks are on this machine, and no other machine can connect. */
+/* local: all ranks are on this machine, and no other machine can connect. The hub has no key. */
 pl_status pl_hub_new(int ranks, bool local, pl_hub **out) PL_MUST_USE;
+/* Sets the key, before a rank connects. */
+void pl_hub_set_key(pl_hub *h, const pl_key *key);
+/* Draws a key where keyed hashes can be computed, and sets it; else the hub stays without. */
+pl_status pl_hub_draw_key(pl_hub *h) PL_MUST_USE;
 void pl_hub_where(const pl_hub *h, pl_control_at *out);
 void pl_hub_set_limit(pl_hub *h, double seconds); /* the ranks' lines tell it */
 void pl_hub_set_home(pl_hub *h, int rank);        /* the hub is in this rank's process */
@@ -70,7 +79,7 @@ void pl_line_fail(pl_line *l, int code, const char *text);
 /* fn is called, on the line's thread, before the process ends because of a failure of any rank. */
 void pl_line_on_failure(pl_line *l, void (*fn)(void *ctx, int code, const char *text), void *ctx);
 
-/* "address:port:token" and back, for the environment of processes that are started. */
+/* "address:port:token[:key]" and back, for the environment of processes that are started. */
 void pl_control_print(const pl_control_at *at, char *out, size_t cap);
 bool pl_control_parse(const char *text, pl_control_at *out);
 

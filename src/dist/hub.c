@@ -2,14 +2,16 @@
  *
  * Silence is measured on a clock that advances only while the hub itself runs: when the machine was
  * too busy to run the hub, or the whole run was stopped, no rank counts as silent. A connection is
- * a stranger until it has sent the hub's token and answered the welcome. The hub ignores messages
- * of strangers, and drops a silent stranger when it needs the place.
+ * a stranger until it has sent the hub's token, or proved that it has the key, and answered the
+ * welcome. The hub ignores messages of strangers, and drops a silent stranger when it needs the
+ * place.
  *
  * Cost: a poll of all connections at least every 250 ms, O(ranks).
  */
 #include "dist/control.h"
 
 #include "base/sys.h"
+#include "dist/seal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -49,6 +51,7 @@ typedef struct peer {
     int rank, pid;
     char host[64], doing[256];
     uint64_t heard; /* on the hub's clock */
+    pl_seal seal;
     char in[LINE_BYTES];
     size_t n_in;
 } peer;
@@ -178,11 +181,35 @@ static bool passed(const pl_hub *h, uint64_t since, uint64_t milliseconds)
     return h->clock - since > milliseconds * 1000000u;
 }
 
-/* ---- ending ----------------------------------------------------------------------------- */
-static void tell(const peer *p, const char *line)
+void pl_hub_set_key(pl_hub *h, const pl_key *key)
 {
-    if (p->fd < 0 || send(p->fd, line, strlen(line), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return;
-    /* a rank that does not read is found by its silence */
+    h->at.key = *key;
+    h->at.keyed = true;
+}
+
+pl_status pl_hub_draw_key(pl_hub *h)
+{
+    pl_key key;
+    if (pl_keyed_missing()) return PL_OK;
+    PL_TRY(pl_random_bytes(&key, sizeof key));
+    pl_hub_set_key(h, &key);
+    return PL_OK;
+}
+
+/* ---- ending ----------------------------------------------------------------------------- */
+/* A rank that does not read is found by its silence. A message that was sent in part would end in
+ * the next one: the rank gets nothing more. */
+static void tell(peer *p, const char *text)
+{
+    char line[128];
+    if (p->fd < 0) return;
+    snprintf(line, sizeof line - PL_SEAL_BYTES - 2, "%s", text);
+    size_t n = pl_seal_close(&p->seal, line, sizeof line);
+    ssize_t sent = send(p->fd, line, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent == (ssize_t)n)
+        pl_seal_sent(&p->seal);
+    else if (sent > 0)
+        shutdown(p->fd, SHUT_WR);
 }
 
 static void tell_all(pl_hub *h, const char *line)
@@ -212,7 +239,7 @@ static void end_world(pl_hub *h, int code)
     }
     h->ended = h->clock;
     h->code = code;
-    snprintf(line, sizeof line, "end %d\n", code);
+    snprintf(line, sizeof line, "end %d", code);
     tell_all(h, line);
 }
 
@@ -272,28 +299,42 @@ static void lose(pl_hub *h, peer *p)
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
+/* Replaces the number of a greeting by the number of the answer: without a key both are the token,
+ * else a new random number. False: the number is wrong. */
+static bool answer(const pl_hub *h, char number[2 * PL_NONCE_BYTES + 1])
+{
+    uint8_t nonce[PL_NONCE_BYTES];
+    char *end;
+    if (!h->at.keyed)
+        return strtoull(number, &end, 16) == h->at.token && *end == 0 && number[0] != '-';
+    if (!pl_hex_parse(number, nonce, sizeof nonce)) return false;
+    if (pl_random_bytes(nonce, sizeof nonce) != PL_OK) return false;
+    pl_hex_print(nonce, sizeof nonce, number);
+    return true;
+}
+
 /* A rank may give up waiting and connect again: it counts as present when it has answered the
  * welcome. */
 static void take_stranger(pl_hub *h, peer *p, const char *line)
 {
-    unsigned long long token = 0;
     char text[48];
     if (p->greeted && strcmp(line, "here") == 0 && !seated(h, p->rank)) {
         p->known = true;
         h->came = h->clock;
-        snprintf(text, sizeof text, h->ended ? "end %d\n" : "stop %d\n",
-                 h->ended ? h->code : h->stop);
+        snprintf(text, sizeof text, h->ended ? "end %d" : "stop %d", h->ended ? h->code : h->stop);
         if (h->stop || h->ended) tell(p, text);
         return;
     }
+    char number[2 * PL_NONCE_BYTES + 1];
     if (p->greeted ||
-        sscanf(line, "hello %d %llx %d %63s", &p->rank, &token, &p->pid, p->host) != 4 ||
-        token != h->at.token || p->rank < 0 || p->rank >= h->ranks || p->pid < 2) {
+        sscanf(line, "hello %d %32s %d %63s", &p->rank, number, &p->pid, p->host) != 4 ||
+        p->rank < 0 || p->rank >= h->ranks || p->pid < 2 || !answer(h, number)) {
         drop(p);
         return;
     }
     p->greeted = true;
-    snprintf(text, sizeof text, "welcome %llx\n", token);
+    snprintf(text, sizeof text, "welcome %s", number);
+    if (h->at.keyed) pl_seal_begin(&p->seal, &h->at.key, true, line, text);
     tell(p, text);
 }
 
@@ -320,8 +361,16 @@ static void take_bye(pl_hub *h, peer *p, int code)
     if (code > h->code_left && code < 256) h->code_left = code;
 }
 
-static void take_line(pl_hub *h, peer *p, const char *line)
+static void take_line(pl_hub *h, peer *p, char *line)
 {
+    if (!pl_seal_open(&p->seal, line)) {
+        if (p->known)
+            end_for_peer(h, p,
+                         "sent a message that does not verify: somebody else changes, "
+                         "repeats or withholds messages on the way");
+        drop(p);
+        return;
+    }
     p->heard = h->clock;
     if (!p->known)
         take_stranger(h, p, line);
@@ -464,7 +513,7 @@ bool pl_hub_tend(pl_hub *h, int milliseconds)
     if (h->doubt && !h->ended && passed(h, h->doubt, DOUBT_MS)) end_world(h, 8);
     if (passed(h, h->beat, BEAT_MS)) {
         h->beat = h->clock;
-        tell_all(h, "beat\n");
+        tell_all(h, "beat");
         check_silence(h);
         check_arrival(h);
     }
@@ -476,14 +525,14 @@ void pl_hub_stop(pl_hub *h, int signal_number)
 {
     char line[32];
     h->stop = signal_number; /* for ranks that have not come yet */
-    snprintf(line, sizeof line, "stop %d\n", signal_number);
+    snprintf(line, sizeof line, "stop %d", signal_number);
     tell_all(h, line);
 }
 
 void pl_hub_ask(pl_hub *h, int signal_number)
 {
     char line[32];
-    snprintf(line, sizeof line, "ask %d\n", signal_number);
+    snprintf(line, sizeof line, "ask %d", signal_number);
     tell_all(h, line);
 }
 
@@ -519,20 +568,28 @@ void pl_control_print(const pl_control_at *at, char *out, size_t cap)
     struct in_addr ip = {at->address[0]};
     char text[INET_ADDRSTRLEN];
     inet_ntop(AF_INET, &ip, text, sizeof text);
-    snprintf(out, cap, "%s:%u:%llx", text, (unsigned)at->port, (unsigned long long)at->token);
+    int n =
+        snprintf(out, cap, "%s:%u:%llx", text, (unsigned)at->port, (unsigned long long)at->token);
+    if (!at->keyed || n < 0 || (size_t)n + 2 * PL_KEY_BYTES + 2 > cap) return;
+    out[n] = ':';
+    pl_hex_print(at->key.byte, sizeof at->key.byte, out + n + 1);
 }
 
 bool pl_control_parse(const char *text, pl_control_at *out)
 {
     char ip[64];
+    int end = 0;
     unsigned port;
     unsigned long long token;
     struct in_addr a;
     memset(out, 0, sizeof *out);
-    if (sscanf(text, "%63[0-9.]:%u:%llx", ip, &port, &token) != 3 || port > 65535) return false;
+    if (sscanf(text, "%63[0-9.]:%u:%llx%n", ip, &port, &token, &end) != 3 || port > 65535)
+        return false;
     if (inet_pton(AF_INET, ip, &a) != 1) return false;
     out->address[0] = a.s_addr;
     out->port = (uint16_t)port;
     out->token = token;
-    return true;
+    out->keyed = text[end] == ':';
+    return out->keyed ? pl_hex_parse(text + end + 1, out->key.byte, sizeof out->key.byte)
+                      : text[end] == 0;
 }

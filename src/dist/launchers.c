@@ -78,7 +78,7 @@ static void set_environment(const pl_control_at *at)
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
     };
     static const char *const torch[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-    char text[128];
+    char text[192];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) setenv(rows[i][0], rows[i][1], 0);
     for (size_t i = 0; i < sizeof torch / sizeof *torch; i++) unsetenv(torch[i]);
     if (getuid() == 0) {
@@ -208,9 +208,10 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     listen_to_signals();
     PL_TRY(pl_hub_new(ranks, true, &hub));
     pl_control_at at;
+    pl_status rc = pl_hub_draw_key(hub);
     pl_hub_where(hub, &at);
     set_environment(&at);
-    pl_status rc = start(ranks, argv, &pid);
+    if (rc == PL_OK) rc = start(ranks, argv, &pid);
     if (rc == PL_OK) {
         look_after(hub, pid, &status);
         const char *verdict = pl_hub_verdict(hub, code);

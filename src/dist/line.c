@@ -6,6 +6,7 @@
 #include "dist/control.h"
 
 #include "base/sys.h"
+#include "dist/seal.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -37,6 +38,7 @@ struct pl_line {
     pl_hub *own;
     pthread_t thread;
     pthread_mutex_t lock; /* of sending */
+    pl_seal seal;
     atomic_bool closing;
     _Atomic uint64_t limit; /* ns */
     uint64_t seen, silent;  /* ns: the last check of the connection; time since the hub was heard */
@@ -62,12 +64,19 @@ static bool within(watch *w, int milliseconds)
     return w->spent < (uint64_t)milliseconds * 1000000u;
 }
 
+/* The thread notices a hub that is gone. A message that was sent in part would end in the next
+ * one: the hub gets nothing more. */
 static void say(pl_line *l, const char *text)
 {
+    char line[1000];
+    snprintf(line, sizeof line - PL_SEAL_BYTES - 2, "%s", text);
     pthread_mutex_lock(&l->lock);
-    size_t n = strlen(text);
-    ssize_t sent = send(l->fd, text, n, MSG_NOSIGNAL);
-    (void)sent; /* the thread notices a hub that is gone */
+    size_t n = pl_seal_close(&l->seal, line, sizeof line);
+    ssize_t sent = send(l->fd, line, n, MSG_NOSIGNAL);
+    if (sent == (ssize_t)n)
+        pl_seal_sent(&l->seal);
+    else if (sent > 0)
+        shutdown(l->fd, SHUT_WR);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -92,16 +101,21 @@ static void lose_hub(pl_line *l, const char *what)
              "%s %s; this rank was in %s; the same command resumes from the last complete "
              "checkpoint",
              l->hub, what, doing[0] ? doing : "its start");
-    snprintf(line, sizeof line, "fail 8 %s\n", text);
+    snprintf(line, sizeof line, "fail 8 %s", text);
     say(l, line); /* a stopped hub may still read it */
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);
     leave(l, line, l->rank <= 2, 8);
 }
 
-/* Ignores lines that are not messages of a hub. */
-static void take_line(pl_line *l, const char *line)
+/* Ignores lines that are not messages of a hub; without a key there may be such lines. */
+static void take_line(pl_line *l, char *line)
 {
     int number = 0;
+    if (!pl_seal_open(&l->seal, line)) {
+        lose_hub(l, "sent a message that does not verify: somebody else changes, repeats or "
+                    "withholds messages on the way");
+        return;
+    }
     if (strcmp(line, "beat") == 0) l->silent = 0;
     if (sscanf(line, "stop %d", &number) == 1 &&
         (number == SIGTERM || number == SIGINT || number == SIGHUP))
@@ -140,7 +154,7 @@ static void beat(pl_line *l)
 {
     char what[200] = "", line[256];
     if (l->doing) l->doing(l->ctx, what, sizeof what);
-    snprintf(line, sizeof line, "beat %s\n", what);
+    snprintf(line, sizeof line, "beat %s", what);
     say(l, line);
 }
 
@@ -197,12 +211,11 @@ static int connect_to(uint32_t address, uint16_t port)
     return -1;
 }
 
-/* Whether the hub's next line is exactly this one. Serves a hub in this process at the same
- * time. */
-static bool hears(pl_line *l, const char *want)
+/* Reads n bytes of the hub into text, which begin like `want`; false: others came, or none within
+ * the time. Serves a hub in this process at the same time. */
+static bool hears(pl_line *l, const char *want, char *text, size_t n)
 {
-    size_t n = strlen(want), got = 0;
-    char text[64];
+    size_t got = 0, known = strlen(want);
     watch w = {0, 0};
     while (got < n && within(&w, ANSWER_MS)) {
         struct pollfd at = {.fd = l->fd, .events = POLLIN};
@@ -210,24 +223,47 @@ static bool hears(pl_line *l, const char *want)
         poll(&at, 1, l->own ? 0 : 50);
         ssize_t k = at.revents ? recv(l->fd, text + got, n - got, MSG_DONTWAIT) : 0;
         if (at.revents && (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR))) return false;
-        if (k > 0 && memcmp(text + got, want + got, (size_t)k) != 0) return false;
         if (k > 0) got += (size_t)k;
+        if (memcmp(text, want, got < known ? got : known) != 0) return false;
     }
+    text[got] = 0;
     return got == n;
+}
+
+/* Waits for the welcome of the hub. With a key the welcome proves that the hub has the key too. */
+static bool is_welcome(pl_line *l, const pl_control_at *at, const char *hello)
+{
+    enum { SAID = 8 + 2 * PL_NONCE_BYTES }; /* "welcome NUMBER" */
+    char want[48], text[SAID + PL_SEAL_BYTES + 2], said[SAID + 1];
+    if (!at->keyed) {
+        snprintf(want, sizeof want, "welcome %llx\n", (unsigned long long)at->token);
+        return hears(l, want, text, strlen(want));
+    }
+    if (!hears(l, "welcome ", text, SAID + PL_SEAL_BYTES + 1)) return false;
+    if (text[SAID + PL_SEAL_BYTES] != '\n') return false;
+    text[SAID + PL_SEAL_BYTES] = 0;
+    snprintf(said, sizeof said, "%.*s", SAID, text);
+    pl_seal_begin(&l->seal, &at->key, false, hello, said);
+    return pl_seal_open(&l->seal, text);
 }
 
 /* Tries one address: connects, greets, waits for the welcome. */
 static bool greet(pl_line *l, uint32_t address, const pl_control_at *at)
 {
-    char hello[256], welcome[48];
+    char hello[256], number[2 * PL_NONCE_BYTES + 1];
+    uint8_t nonce[PL_NONCE_BYTES];
+    snprintf(number, sizeof number, "%llx", (unsigned long long)at->token);
+    if (at->keyed) {
+        if (pl_random_bytes(nonce, sizeof nonce) != PL_OK) return false;
+        pl_hex_print(nonce, sizeof nonce, number);
+    }
     l->fd = connect_to(address, at->port);
     if (l->fd < 0) return false;
-    snprintf(hello, sizeof hello, "hello %d %llx %d %s\n", l->rank, (unsigned long long)at->token,
-             (int)getpid(), l->host);
-    snprintf(welcome, sizeof welcome, "welcome %llx\n", (unsigned long long)at->token);
+    snprintf(hello, sizeof hello, "hello %d %s %d %s", l->rank, number, (int)getpid(), l->host);
+    l->seal.on = false;
     say(l, hello);
-    if (hears(l, welcome)) {
-        say(l, "here\n");
+    if (is_welcome(l, at, hello)) {
+        say(l, "here");
         return true;
     }
     close(l->fd);
@@ -250,6 +286,8 @@ pl_status pl_line_open(const pl_control_at *at, int rank, const char *host, cons
                        pl_hub *own, void (*doing)(void *ctx, char *out, size_t cap), void *ctx,
                        pl_line **out)
 {
+    PL_FAIL_IF(at->keyed && pl_keyed_missing(), PL_ERR_PEER,
+               "the messages between ranks have a keyed hash, and %s", pl_keyed_missing());
     pl_line *l = pl_sys_alloc(sizeof *l);
     if (!l) return PL_ERR_MEMORY;
     l->fd = -1;
@@ -282,7 +320,7 @@ void pl_line_set_limit(pl_line *l, double seconds)
 {
     char line[48];
     atomic_store(&l->limit, (uint64_t)(seconds * 1e9));
-    snprintf(line, sizeof line, "limit %.3f\n", seconds);
+    snprintf(line, sizeof line, "limit %.3f", seconds);
     say(l, line);
 }
 
@@ -304,7 +342,7 @@ void pl_line_close(pl_line *l, int ranks, int code)
 {
     char line[32];
     if (!l) return;
-    snprintf(line, sizeof line, "bye %d\n", code);
+    snprintf(line, sizeof line, "bye %d", code);
     if (!l->own) atomic_store(&l->closing, true); /* a hub that closes from here on is expected */
     say(l, line);
     /* The hub stays until every rank has reported; its thread ends the process if one cannot. */
@@ -324,8 +362,7 @@ void pl_line_fail(pl_line *l, int code, const char *text)
     size_t end = n < (int)sizeof line - 2 ? (size_t)n : sizeof line - 2;
     for (size_t i = 0; i < end; i++)
         if (line[i] == '\n') line[i] = ' ';
-    line[end] = '\n';
-    line[end + 1] = 0;
+    line[end] = 0;
     say(l, line);
     /* The thread ends the process as soon as the hub says so; signals do not end it sooner. */
     for (watch w = {0, 0}; within(&w, FAIL_MS);) usleep(50000);

@@ -87,19 +87,82 @@ static pl_status find_hub(pl_world *w)
     return given && pl_control_parse(given, &at) ? open_line(w, &at) : PL_OK;
 }
 
-/* No process has a hub: rank 0 creates one and sends its address. */
+/* What a rank says of its secret. The fingerprint tells whether two ranks have the same secret, and
+ * nothing about the secret. */
+typedef struct secret_note {
+    bool here;
+    uint8_t fingerprint[PL_TAG_BYTES];
+    char why[320]; /* why there is none */
+} secret_note;
+
+static secret_note read_secret(pl_key *secret)
+{
+    secret_note note;
+    memset(&note, 0, sizeof note);
+    const char *missing = pl_keyed_missing();
+    note.here = !missing && pl_secret_read(secret) == PL_OK;
+    if (!note.here) {
+        snprintf(note.why, sizeof note.why, "%s", missing ? missing : pl_error_text());
+        return note;
+    }
+    pl_key print = pl_keyed_hash(secret, "plimsoll fingerprint", "", 0, "", 0);
+    memcpy(note.fingerprint, print.byte, sizeof note.fingerprint);
+    return note;
+}
+
+static pl_status compare_secrets(const pl_world *w, const secret_note *all)
+{
+    for (int r = 0; r < w->comm.size; r++) {
+        PL_FAIL_IF(!all[r].here, PL_ERR_PEER,
+                   "ranks on several machines authenticate their messages, and rank %d on host %s "
+                   "cannot: %s",
+                   r, w->member[r].host, all[r].why);
+        PL_FAIL_IF(memcmp(all[r].fingerprint, all[0].fingerprint, sizeof all[r].fingerprint) != 0,
+                   PL_ERR_PEER,
+                   "rank %d on host %s has another secret than rank 0 on host %s: copy "
+                   "~/.config/plimsoll/secret to both, or pass the secret to all ranks (export "
+                   "PLIMSOLL_SECRET=$(openssl rand -hex 32); mpirun -x PLIMSOLL_SECRET ...)",
+                   r, w->member[r].host, w->member[0].host);
+    }
+    return PL_OK;
+}
+
+/* Ranks on several machines: the key of this run follows from the secret of the user, which every
+ * machine has, and the token of the hub, so nothing secret is sent. */
+static pl_status agree_on_key(pl_world *w, pl_control_at *at)
+{
+    pl_key secret;
+    secret_note own = read_secret(&secret);
+    secret_note *all = pl_sys_alloc((size_t)w->comm.size * sizeof *all);
+    if (!all) return PL_ERR_MEMORY;
+    pl_status rc = pl_world_share(w, &own, sizeof own, all);
+    if (rc == PL_OK) rc = compare_secrets(w, all);
+    pl_sys_free(all);
+    PL_TRY(rc);
+    at->key =
+        pl_keyed_hash(&secret, "plimsoll control channel", &at->token, sizeof at->token, "", 0);
+    at->keyed = true;
+    if (w->hub) pl_hub_set_key(w->hub, &at->key);
+    return PL_OK;
+}
+
+/* No process has a hub: rank 0 creates one and sends its address; on one machine also the key. */
 static pl_status make_hub(pl_world *w)
 {
     pl_control_at at;
+    bool local = w->local_size == w->comm.size;
     if (w->line) return PL_OK;
     memset(&at, 0, sizeof at);
-    if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, w->local_size == w->comm.size, &w->hub));
+    if (w->comm.rank == 0) PL_TRY(pl_hub_new(w->comm.size, local, &w->hub));
+    if (w->hub && local) PL_TRY(pl_hub_draw_key(w->hub));
     if (w->hub) pl_hub_where(w->hub, &at);
     pl_control_at *all = pl_sys_alloc((size_t)w->comm.size * sizeof *all);
     if (!all) return PL_ERR_MEMORY;
     pl_status rc = pl_world_share(w, &at, sizeof at, all);
     at = all[0];
+    at.keyed = at.keyed && local; /* the other machine says nothing about keys */
     pl_sys_free(all);
+    if (rc == PL_OK && !local) rc = agree_on_key(w, &at);
     return rc == PL_OK ? open_line(w, &at) : rc;
 }
 

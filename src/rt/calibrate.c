@@ -37,7 +37,9 @@ static void table_file_of(const pl_device *dev, table_file *f)
     snprintf(f->owner, sizeof f->owner, "%s, plimsoll %s", model, PL_VERSION_STRING);
     snprintf(name, sizeof name, "times-%016llx.txt",
              (unsigned long long)XXH64(f->owner, strlen(f->owner), 0));
-    if (dev->plans_only || !pl_cache_path(name, f->path, sizeof f->path)) f->path[0] = 0;
+    if (dev->plans_only || !pl_cache_path(name, f->path, sizeof f->path) ||
+        !pl_cache_trusts(f->path))
+        f->path[0] = 0;
 }
 
 /* ---- fingerprints ----------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* test_cuda_group_networks.c - generated kernels of whole networks and random graphs, tensors
  * beyond 32-bit indices, and the cache of compiled kernels on disk. */
 #include "base/sys.h"
+#include "base/trust/secret.h"
 #include "cpu/tile/cpu_group.h"
 #include "cuda/codegen/codegen_cache.h"
 #include "pass/pass.h"
@@ -14,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <xxhash.h>
 
 /* ---- beyond 32 bits ---------------------------------------------------------------------- */
 enum { FAR_ROWS = 2100, FAR_COLS = 6, FAR_AT = 3 };
@@ -167,6 +170,40 @@ TEST(cuda_group_cache_returns_compiled_kernels)
     pl_code_cache_write(path, key, data, sizeof data);
     CHECK(!pl_code_cache_read(path, key, &len));
     CHECK(access(path, F_OK) != 0);
+}
+
+/* Somebody who can write the file, but does not have the secret of the user, plants a kernel with
+ * the hash that needs no secret; or the file can be written by others. */
+TEST(cuda_group_cache_refuses_a_planted_kernel)
+{
+    if (pl_keyed_missing()) SKIP(pl_keyed_missing());
+    enum { HASH = 32, DATA = 48 }; /* offsets in the file */
+    const char *dir = pl_test_dir();
+    char path[600], *file = NULL;
+    size_t len = 0, n = 0;
+    pl_code_key key = pl_code_key_of("text", 4, "sm_90");
+    pl_code_cache_write(dir, key, "the kernel", 10);
+    snprintf(path, sizeof path, "%s/kernel-%016llx%016llx", dir, (unsigned long long)key.hi,
+             (unsigned long long)key.lo);
+
+    CHECK_OK(pl_sys_read_file(path, 1 << 20, &file, &len));
+    CHECK_INT(len, DATA + 10);
+    file[DATA] = 'T';
+    XXH128_hash_t h = XXH3_128bits_withSeed(file + DATA, 10, key.lo);
+    memcpy(file + HASH, &h, sizeof h);
+    CHECK_OK(pl_sys_write_file(path, file, len));
+    CHECK_MSG(!pl_code_cache_read(dir, key, &n), "a planted kernel is used");
+    pl_sys_free(file);
+
+    pl_code_cache_write(dir, key, "the kernel", 10);
+    chmod(dir, 0755);
+    chmod(path, 0666);
+    CHECK_MSG(!pl_code_cache_read(dir, key, &n), "a file that others can write is used");
+    chmod(path, 0600);
+    file = pl_code_cache_read(dir, key, &n);
+    CHECK(file && n == 10);
+    pl_sys_free(file);
+    chmod(dir, 0700);
 }
 
 /* Files in the folder that are not kernels: left behind by writers. */

@@ -1,7 +1,10 @@
 /* codegen_cache.h - compiled kernels on disk: one file for each kernel, named by its key.
  *
  * The key is a hash of text, architecture, compiler and options, so a file is never out of date. A
- * file holds its key and a hash of its content: a damaged or truncated file counts as missing.
+ * file holds its key and a hash of key and content under the secret of the user (secret.h): a
+ * damaged or truncated file, and a file that somebody else made, count as missing. Where there is
+ * no secret (no libsodium, no home folder) the hash has no key, and the owner of file and folder is
+ * all that protects them (cache_dir.h).
  * Files appear complete (written under another name, then renamed), so several processes may write
  * the same file.
  */

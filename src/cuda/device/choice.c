@@ -2,6 +2,7 @@
  * under a lock, each after reading what the others appended. */
 #include "cuda/device/choice.h"
 
+#include "base/cache_dir.h"
 #include "base/str.h"
 #include "base/sys.h"
 #include "cuda/device/lib.h"
@@ -31,7 +32,7 @@ static bool path_of(char *path, size_t cap)
         if (*c == ' ' || *c == '/') *c = '_';
     int n = snprintf(path, cap, "%s/choices-%s-sm%d-lt%zu-dnn%zu.txt", dir, card,
                      pl_cuda_props_get()->arch, cublasLtGetVersion(), cudnnGetVersion());
-    return n > 0 && (size_t)n < cap;
+    return n > 0 && (size_t)n < cap && pl_cache_trusts(path);
 }
 
 /* Reads what is new in the file, in whole lines only: a full disk or a killed process leaves part
