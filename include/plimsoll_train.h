@@ -408,13 +408,22 @@ typedef struct pl_export_opts {
         *dtype;   /* "f32", "f16", "bf16", "f64": of floating-point tensors; NULL: the slots' */
     bool frozen;  /* form plimsoll: frozen networks too */
     int64_t step; /* number of steps done, for files that tell it */
+    const char *program; /* form onnx: the program to write; NULL: see pl_run_onnx_only */
 } pl_export_opts;
 typedef struct pl_export_info {
     int files, tensors;
     int unnamed;             /* weights that the form has no name for: they are left out */
     char first_unnamed[128]; /* one of them */
     uint64_t bytes;          /* of tensors */
+    int draws;               /* form onnx: draws of random numbers that became inputs */
 } pl_export_info;
+/* Whether the recipe has this form itself; form onnx of other recipes writes one of their programs
+ * with its weights. */
+PL_API bool pl_run_has_form(const pl_run *r, const char *form);
+/* Limits a run that is not yet built to one program without gradients, for form onnx; samples are
+ * not read. program: "predict" or another program of the recipe's predictions, "eval" or "sample";
+ * NULL: predict where the recipe has predictions, else eval. Then build and start the run. */
+PL_API pl_status pl_run_onnx_only(pl_run *r, const char *program) PL_MUST_USE;
 PL_API pl_status pl_run_export(pl_run *r, const pl_export_opts *o,
                                pl_export_info *info) PL_MUST_USE;
 

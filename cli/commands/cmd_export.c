@@ -10,10 +10,11 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct exporter {
     trained_model t;
-    const char *as, *out, *dtype;
+    const char *as, *out, *dtype, *program;
     bool frozen;
 } exporter;
 
@@ -33,13 +34,17 @@ static int export_model(exporter *e, cli_args *a, int64_t step)
                         .out = e->out,
                         .dtype = e->dtype,
                         .frozen = e->frozen,
+                        .program = e->program,
                         .step = step};
+    bool onnx = strcmp(o.form, "onnx") == 0;
     e->t.device = "cpu"; /* nothing runs */
     cli_override(a, "memory", "null", memory, sizeof memory);
-    pl_status rc = trained_open(&e->t, a, false);
+    pl_status rc = trained_open(&e->t, a, e->program && strcmp(e->program, "sample") == 0);
     if (rc == PL_OK) rc = trained_enter(&e->t);
+    onnx &= rc == PL_OK && !pl_run_has_form(e->t.run, "onnx");
+    if (onnx) rc = pl_run_onnx_only(e->t.run, e->program);
     if (rc == PL_OK && !e->t.progress.quiet) cli_busy("reading names and shapes");
-    if (rc == PL_OK) rc = pl_run_build(e->t.run);
+    if (rc == PL_OK) rc = onnx ? trained_start(&e->t) : pl_run_build(e->t.run);
     cli_idle();
     if (rc == PL_OK) rc = pl_run_export(e->t.run, &o, &info);
     if (rc != PL_OK) return cli_fail(rc);
@@ -47,6 +52,9 @@ static int export_model(exporter *e, cli_args *a, int64_t step)
         fprintf(stderr, "left out: %d tensor%s without a name in form %s (%s%s)\n", info.unnamed,
                 info.unnamed == 1 ? "" : "s", o.form, info.first_unnamed,
                 info.unnamed == 1 ? "" : ", ...");
+    if (info.draws && !e->t.progress.quiet)
+        fprintf(stderr, "%d draw%s of random numbers became inputs: draw.0%s\n", info.draws,
+                info.draws == 1 ? "" : "s", info.draws == 1 ? "" : ", ...");
     if (!e->t.progress.quiet)
         printf("%s: %d tensors, %s, form %s\n", e->out, info.tensors, cli_bytes(info.bytes),
                o.form);
@@ -59,12 +67,14 @@ const cli_help cli_help_export = {
     .about =
         "Writes the weights of a trained model for other programs. FORM is `plimsoll` "
         "(what was trained,\nunder Plimsoll's names), or a form of the recipe: `authors` "
-        "(names and files that the authors'\nprogram loads), for stablesr also `diffusers`,\nfor an ONNX model `onnx` (the file with the trained weights). "
-        "The ending of FILE says the format: .safetensors,\nor PyTorch's .pt, .pth, .ckpt and "
+        "(names and files that the authors'\nprogram loads), for stablesr also `diffusers`, or `onnx`: a program of "
+        "the recipe with its weights, for ONNX Runtime\n(of an ONNX model: the file with the trained "
+        "weights). The ending of FILE says the format: .safetensors,\nor PyTorch's .pt, .pth, .ckpt and "
         ".bin. A form of several files takes a folder. Nothing is trained\nor computed.",
     .examples = "  plimsoll export runs/first --out first.safetensors\n"
                 "  plimsoll export runs/first --as authors --out epoch_0100.pt --ema\n"
-                "  plimsoll export runs/first --as plimsoll --frozen --dtype f16 --out all.pt\n",
+                "  plimsoll export runs/first --as plimsoll --frozen --dtype f16 --out all.pt\n"
+                "  plimsoll export runs/first --as onnx --out first.onnx batch=1\n",
     .options =
         (const cli_option[]){
             {"--as", "FORM", offsetof(exporter, as), "names and files to write", "plimsoll"},
@@ -73,6 +83,8 @@ const cli_help cli_help_export = {
              "number format of the tensors: f32, f16, bf16 or f64", "that of the weights"},
             {"--frozen", NULL, offsetof(exporter, frozen),
              "form plimsoll: write frozen networks too"},
+            {"--program", "NAME", offsetof(exporter, program),
+             "form onnx: program to write, e.g. predict, eval or sample", "predict, else eval"},
             {"--model", "FILE", offsetof(exporter, t.model), "weights to export",
              "the model of the run"},
             {"--ema", NULL, offsetof(exporter, t.ema),

@@ -181,7 +181,7 @@ TEST(export_refuses_mistakes_and_writes_nothing)
               "nothing in the file is executed");
     CHECK_RUN(cli_run(EX "none.pt --as authors --out %s/x.pth", d), 6, "none.pt");
     CHECK_RUN(cli_run(EX AUTHORS "cloud/cloud.pth --as other --out %s/x.pth", d), 2,
-              "its forms: plimsoll, authors");
+              "its forms: plimsoll, onnx, authors");
     CHECK_RUN(cli_run(EX AUTHORS "cloud/cloud.pth --as authors --out %s/x", d), 2,
               "ends in .safetensors");
     CHECK_RUN(cli_run(EX AUTHORS "cloud/cloud.pth --dtype f8 --out %s/x.pth", d), 2,

@@ -78,9 +78,9 @@ static bool is_tensor_file(const char *path)
 static pl_status fail_form(const exporter *e)
 {
     pl_str names = PL_STR_INIT;
-    pl_str_addf(&names, "plimsoll");
+    pl_str_addf(&names, "plimsoll, onnx");
     for (const pl_export *f = e->r->recipe->exports; f && f->name; f++)
-        pl_str_addf(&names, ", %s", f->name);
+        if (strcmp(f->name, "onnx") != 0) pl_str_addf(&names, ", %s", f->name);
     (void)pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__,
                    "--as %s: recipe %s has no such form; its forms: %s", e->o->form,
                    e->r->recipe->name, names.text ? names.text : "");
@@ -483,6 +483,7 @@ static pl_status export_all(exporter *e)
     const pl_export_file *files = NULL;
     const pl_export *form = written_form(e);
     if (form) return write_form(e, form);
+    if (strcmp(e->o->form, "onnx") == 0) return pl__export_onnx(e->r, e->o, e->info);
     PL_TRY(set_dtype(e));
     PL_TRY(find_files(e, &files));
     PL_TRY(pl__frozen_list(e->r));

@@ -93,6 +93,11 @@ void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst)
     copy_walk(slot, 0, pl_type_elems(&slot->type), writable(src), dst, false);
 }
 
+void pl__slot_to_file(const pl_slot *slot, const void *ours, void *to)
+{
+    copy_walk(slot, 0, pl_type_elems(&slot->type), to, writable(ours), true);
+}
+
 bool pl__slot_in_model(const pl_slot *s)
 {
     return s->kind == PL_SLOT_PARAM || s->kind == PL_SLOT_BUFFER;

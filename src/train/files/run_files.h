@@ -47,6 +47,7 @@ uint64_t pl__stage_slots_bytes(const pl_run *r);
 /* Copies a tensor of a file to a slot's memory, through the slot's file layout. Both have the
  * slot's dtype. */
 void pl__slot_from_file(const pl_slot *slot, const void *src, void *dst);
+void pl__slot_to_file(const pl_slot *slot, const void *ours, void *to);
 pl_type pl__slot_file_type(const pl_slot *slot);
 /* Reads a tensor, or the rows of it that `from` names, of as many elements as the slot has; other
  * floating types are converted, and from->add is taken off. from NULL: the tensor as it is. */
@@ -98,6 +99,9 @@ pl_status pl__random_frozen_check(pl_run *r, bool loaded) PL_MUST_USE;
 struct pl_st_writer;
 /* Finds the parameters that no program writes, r->files.frozen. The run is built. */
 pl_status pl__frozen_list(pl_run *r) PL_MUST_USE;
+
+/* ---- export_onnx.c: form onnx of recipes that have none themselves; the run is started ---- */
+pl_status pl__export_onnx(pl_run *r, const pl_export_opts *o, pl_export_info *info) PL_MUST_USE;
 /* Before a checkpoint's model is written: fills r->files.leaving. *any: some weights are left
  * out. */
 pl_status pl__frozen_leave(pl_run *r, bool *any) PL_MUST_USE;

@@ -212,7 +212,7 @@ static pl_status start(pl_run *r)
     if (r->purpose.goal == PL_GOAL_ENCODE) PL_TRY(pl__cache_check_reader(r));
     if (!r->files.resume && r->phases.take_from) PL_TRY(pl__phase_take(r));
     if (r->purpose.goal == PL_GOAL_REPLAY || r->purpose.goal == PL_GOAL_PREDICT) return PL_OK;
-    return pl_prefetch_open(r);
+    return r->purpose.no_data ? PL_OK : pl_prefetch_open(r);
 }
 
 /* The device of the configuration is not here, and only a plan for its card was made. */
