@@ -15,13 +15,16 @@
 #define PL_IR_UNITS_H
 
 #include "ir/graph.h"
+#include "ir/level.h"
 
 PL_SHARED_BEGIN
 
 typedef enum pl_unit_kind {
     PL_UNIT_KERNEL, /* one node, its op's kernel */
     PL_UNIT_GROUP,  /* fusable nodes: a fused group (group/fused.h) */
-    PL_UNIT_VIEW    /* one node, no work: output aliases input 0 at view_offset bytes */
+    PL_UNIT_VIEW,   /* one node, no work: output aliases input 0 at view_offset bytes */
+    PL_UNIT_MOVE    /* one identity node: copies in[0] to out[0], which is at another level of
+                     * memory; plan/core/expand.h adds it, no graph starts with one */
 } pl_unit_kind;
 
 typedef struct pl_unit {
@@ -46,6 +49,8 @@ typedef struct pl_units {
      * e / 8; spare bits of the last byte are 0. Only groups write and read such values. NULL: there
      * are none. */
     bool *bits;
+    /* Per value id: enum pl_memory_level of its bytes (ir/level.h). NULL: all are on the device. */
+    uint8_t *level;
 } pl_units;
 
 /* Returns the bytes of a value's buffer. */

@@ -61,6 +61,14 @@ typedef struct pl_bound_unit {
     /* 1 + its number among the program's exchanges between ranks; 0: not an exchange */
     uint32_t exchange;
     uint32_t after; /* number of exchanges that must have ended before this unit may begin */
+    /* 1 + its number among the moves of its channel; 0: not a move. A move has from, to and bytes
+     * like a copy, but runs beside the units after it; `levels` carries it out (rt/levels.h). */
+    uint32_t move;
+    pl_channel channel;
+    uint64_t disk_at; /* READ, WRITE: offset in the file; `to` or `from` is the memory side */
+    struct pl_levels *levels;
+    /* Per channel: number of moves that must have ended before this unit or move may begin. */
+    uint32_t wait[PL_N_CHANNELS];
 } pl_bound_unit;
 
 /* One value that a run moves between a host block or mirror and the arena or state. */
@@ -277,7 +285,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * everything else of the engine that the plug-in reads. */
-enum { PL_CUDA_ABI = 8 };
+enum { PL_CUDA_ABI = 9 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

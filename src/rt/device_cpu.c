@@ -11,6 +11,7 @@
 #include "ir/comm.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost.h"
+#include "rt/levels.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -51,6 +52,7 @@ static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call 
 
 static pl_status run_one(const pl_bound_unit *l)
 {
+    if (l->move) return pl_levels_begin(l->levels, l);
     if (l->exec) return l->exec->kernel->run(&l->call);
     if (l->bytes) memmove(l->to, l->from, l->bytes);
     return PL_OK;
@@ -85,9 +87,28 @@ static pl_status run_beside(const pl_bound_unit *l, uint32_t n, pl_async *a, uin
     return rc == PL_OK ? last : rc;
 }
 
+/* Moves run on the threads of their channels; a unit waits for the moves that it needs. */
+static pl_status run_with_moves(const pl_bound_unit *l, uint32_t n, pl_levels *levels, uint64_t *ns,
+                                uint32_t *failed)
+{
+    pl_status rc = PL_OK;
+    for (uint32_t i = 0; i < n && rc == PL_OK; i++) {
+        uint64_t begin = ns ? pl_sys_now_ns() : 0;
+        *failed = i;
+        for (int c = 0; c < PL_N_CHANNELS && rc == PL_OK; c++)
+            if (l[i].wait[c]) rc = pl_levels_wait(levels, (pl_channel)c, l[i].wait[c]);
+        if (rc == PL_OK) rc = run_one(&l[i]);
+        if (ns) ns[i] += pl_sys_now_ns() - begin;
+    }
+    pl_status last = pl_levels_end_run(levels);
+    return rc == PL_OK ? last : rc;
+}
+
 static pl_status cpu_run(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed)
 {
     pl_async *a = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if (l[i].move) return run_with_moves(l, n, l[i].levels, ns, failed);
     for (uint32_t i = 0; i < n && !a && !ns; i++)
         if (l[i].exchange && l[i].call.comm) a = l[i].call.comm->async;
     if (a) return run_beside(l, n, a, failed);

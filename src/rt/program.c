@@ -162,7 +162,7 @@ static void fill_keep_all(const pl_program *p, pl_plan_info *info)
     info->copied_views_bytes = all->no_reuse_bytes + pl_view_bytes(p->base_graph, p->base_units);
     info->own_bytes_bound = all->own_bytes_bound;
     info->order_bound = all->program_order_bound;
-    pl_plan_components(p->base_graph, all, info->keep_all_components);
+    pl_plan_components(p->base_graph, all, NULL, info->keep_all_components);
     info->keep_all_ms = 0;
     for (uint32_t i = 0; i < all->n_order; i++)
         info->keep_all_ms += p->cost_ns[all->order[i]] / 1e6;
@@ -199,9 +199,9 @@ static pl_status fill_info(pl_program *p)
     double recomputed;
     info->arena_bytes = plan->arena_bytes;
     fill_keep_all(p, info);
-    info->state_bytes = pl_state_bytes(p->g->store);
+    info->state_bytes = pl_state_bytes(p->g->store, p->homes);
     info->live_bound_bytes = plan->live_bound;
-    pl_plan_components(p->g, plan, info->components);
+    pl_plan_components(p->g, plan, p->homes, info->components);
     info->nodes = pl_graph_nodes(p->base_graph);
     info->units = (int32_t)p->units->n;
     info->buffers = (int32_t)plan->n_buffers;

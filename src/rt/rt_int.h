@@ -23,17 +23,20 @@ struct pl_program {
     pl_graph *base_graph;
     pl_units *base_units;
     pl_plan *keep_all;
-    pl_plan_opts plan_opts;       /* of the keep-all plan */
-    pl_budget *budget;            /* has the plan that recomputes, if one is set */
-    const pl_expansion *x;        /* of that plan; NULL: the keep-all plan */
-    double *cost_ns;              /* per base unit */
-    pl_exec *exec;                /* per base unit */
-    pl_call *call;                /* per base unit: types and attributes */
-    pl_cost *cost;                /* per base unit */
-    uint8_t *time_source;         /* per base unit: enum pl_time_source of cost_ns */
-    double copy_ns, copy_ns_byte; /* of a copy: fixed, and for each byte */
-    pl_rank_link link;            /* the link between ranks */
-    uint32_t *inputs;             /* input nodes */
+    pl_plan_opts plan_opts;           /* of the keep-all plan */
+    const pl_homes *homes;            /* where slots live, for all programs of a session; NULL */
+    const char *disk_dir;             /* folder of the disk level's file; NULL: none */
+    double channel_ns[PL_N_CHANNELS]; /* of each byte moved */
+    pl_budget *budget;                /* has the plan that recomputes, if one is set */
+    const pl_expansion *x;            /* of that plan; NULL: the keep-all plan */
+    double *cost_ns;                  /* per base unit */
+    pl_exec *exec;                    /* per base unit */
+    pl_call *call;                    /* per base unit: types and attributes */
+    pl_cost *cost;                    /* per base unit */
+    uint8_t *time_source;             /* per base unit: enum pl_time_source of cost_ns */
+    double copy_ns, copy_ns_byte;     /* of a copy: fixed, and for each byte */
+    pl_rank_link link;                /* the link between ranks */
+    uint32_t *inputs;                 /* input nodes */
     int n_inputs;
     const char **position_label; /* per position */
     pl_plan_info info;
@@ -111,8 +114,10 @@ struct pl_session {
     pl_bound_program *bound;
     int n_bound, max_bound; /* bound[] never moves: captured programs point into it */
     char *arena, *state;
-    uint64_t arena_bytes, state_bytes;
-    uint64_t *slot_at; /* per slot: offset in state */
+    struct pl_levels *levels; /* lower levels (rt/levels.h); NULL: none */
+    const pl_homes *homes;    /* of the programs; NULL: all slots are on the device */
+    uint64_t arena_bytes, state_bytes, level_bytes[PL_N_LEVELS];
+    uint64_t *slot_at; /* per slot on the device: offset in state */
     int n_slots;
     /* Staged access: the device's block that inputs pass through, and the host's block that slots
      * pass through. */

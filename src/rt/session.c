@@ -11,6 +11,7 @@
  */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
+#include "rt/levels.h"
 #include "rt/rt_int.h"
 
 #include <string.h>
@@ -19,8 +20,18 @@
 void *pl_session_address(const pl_session *s, const pl_place *at)
 {
     if (at->space == PL_SPACE_ARENA) return s->arena + at->offset;
-    if (at->space == PL_SPACE_STATE) return s->state + s->slot_at[at->slot] + at->offset;
+    if (at->space == PL_SPACE_STATE && !pl_home_level(s->homes, at->slot))
+        return s->state + s->slot_at[at->slot] + at->offset;
+    if (at->space == PL_SPACE_HOST) return (char *)pl_levels_host(s->levels) + at->offset;
+    if (at->space == PL_SPACE_STATE && pl_home_level(s->homes, at->slot) == PL_LEVEL_HOST)
+        return (char *)pl_levels_host(s->levels) + s->homes->offset[at->slot] + at->offset;
     return NULL;
+}
+
+/* Returns the offset of a place in the file of the disk level. */
+static uint64_t disk_offset(const pl_session *s, const pl_place *at)
+{
+    return at->space == PL_SPACE_STATE ? s->homes->offset[at->slot] + at->offset : at->offset;
 }
 
 static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl_bound_unit *l)
@@ -112,6 +123,37 @@ static void order_exchanges(const pl_program *p, pl_bound_program *b)
     }
 }
 
+/* ---- moves between levels ----------------------------------------------------------------- */
+/* Numbers the moves of each channel, and records at the position where a move must have ended that
+ * its channel has to be that far; `wait` of a later position is at least that of an earlier one. */
+static void bind_moves(pl_session *s, const pl_program *p, pl_bound_program *b)
+{
+    const pl_plan *plan = p->plan;
+    uint32_t n[PL_N_CHANNELS] = {0};
+    for (uint32_t i = 0; i < plan->n_moves; i++) {
+        const pl_move *m = &plan->moves[i];
+        pl_bound_unit *l = &b->units[m->begin];
+        bool from_disk = m->from == PL_LEVEL_DISK, to_disk = m->to == PL_LEVEL_DISK;
+        *l = (pl_bound_unit){.from = pl_session_address(s, &m->source),
+                             .to = pl_session_address(s, &m->dest),
+                             .bytes = m->bytes,
+                             .move = ++n[m->channel],
+                             .channel = m->channel,
+                             .levels = s->levels};
+        if (from_disk) l->disk_at = disk_offset(s, &m->source);
+        if (to_disk) l->disk_at = disk_offset(s, &m->dest);
+    }
+    for (uint32_t i = 0; i < plan->n_moves; i++) {
+        const pl_move *m = &plan->moves[i];
+        uint32_t *wait = &b->units[m->end].wait[m->channel], number = b->units[m->begin].move;
+        if (number > *wait) *wait = number;
+    }
+    for (uint32_t i = 1; i <= b->n_units && plan->n_moves; i++)
+        for (int c = 0; c < PL_N_CHANNELS; c++)
+            if (b->units[i].wait[c] < b->units[i - 1].wait[c])
+                b->units[i].wait[c] = b->units[i - 1].wait[c];
+}
+
 static pl_status bind_program(pl_session *s, pl_program *p, pl_bound_program *b)
 {
     const pl_plan *plan = p->plan;
@@ -120,12 +162,14 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound_program *b)
     b->units = pl_arena_new(&s->mem, pl_bound_unit, b->n_units + 1);
     if (!b->units) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < plan->n_order; i++)
-        PL_TRY(bind_unit(s, p, plan->order[i], &b->units[i]));
+        if (p->units->unit[plan->order[i]].kind != PL_UNIT_MOVE)
+            PL_TRY(bind_unit(s, p, plan->order[i], &b->units[i]));
     for (uint32_t i = 0; i < plan->n_copies; i++)
         b->units[plan->n_order + i] =
             (pl_bound_unit){.from = pl_session_address(s, &plan->copies[i].from),
                             .to = pl_session_address(s, &plan->copies[i].to),
                             .bytes = plan->copies[i].bytes};
+    bind_moves(s, p, b);
     order_exchanges(p, b);
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }
@@ -140,6 +184,7 @@ static pl_status lay_out_state(pl_session *s)
     if (!s->slot_at) return PL_ERR_MEMORY;
     for (int i = 0; i < s->n_slots; i++) {
         uint64_t bytes = pl_type_bytes(&pl_store_slot(s->store, i)->type);
+        if (pl_home_level(s->homes, i)) bytes = 0; /* not in this block */
         s->slot_at[i + 1] =
             s->slot_at[i] + (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
     }
@@ -154,6 +199,8 @@ static pl_status check_program(const pl_session *s, const pl_program *p, int i)
                "program %d was compiled over another store than the session's", i);
     PL_FAIL_IF(i && p->dev != s->dev, PL_ERR_ARG,
                "programs of one session must be compiled for one device");
+    PL_FAIL_IF(p->homes != s->homes, PL_ERR_ARG,
+               "programs of one session must have the same slots below the device");
     PL_FAIL_IF(p->dev->plans_only, PL_ERR_DEVICE,
                "%s is a profile to plan with: nothing can run on it; plimsoll devices lists what "
                "this machine can train on",
@@ -164,13 +211,19 @@ static pl_status check_program(const pl_session *s, const pl_program *p, int i)
 static pl_status build(pl_session *s, int n, pl_program *const *programs)
 {
     PL_TRY(pl_store_status(s->store));
+    s->homes = n ? programs[0]->homes : NULL;
     PL_TRY(lay_out_state(s));
     for (int i = 0; i < n; i++) {
         PL_TRY(check_program(s, programs[i], i));
         s->dev = programs[i]->dev;
         if (programs[i]->plan->arena_bytes > s->arena_bytes)
             s->arena_bytes = programs[i]->plan->arena_bytes;
+        for (int level = 1; level < PL_N_LEVELS; level++)
+            if (programs[i]->plan->level_bytes[level] > s->level_bytes[level])
+                s->level_bytes[level] = programs[i]->plan->level_bytes[level];
     }
+    if (s->level_bytes[PL_LEVEL_HOST] || s->level_bytes[PL_LEVEL_DISK])
+        PL_TRY(pl_levels_open(s->dev, s->level_bytes, programs[0]->disk_dir, &s->levels));
     void *arena = NULL, *state = NULL;
     uint64_t at = pl_sys_now_ns();
     PL_TRY(s->dev->alloc(s->arena_bytes, &arena));
@@ -248,6 +301,11 @@ pl_status pl_session_add(pl_session *s, pl_program *p)
                s->n_slots);
     PL_TRY(pl_session_wait(s));
     if (s->dev->ready) PL_TRY(s->dev->ready());
+    for (int level = 1; level < PL_N_LEVELS; level++)
+        PL_FAIL_IF(p->plan->level_bytes[level] > s->level_bytes[level], PL_ERR_ARG,
+                   "the program needs %llu bytes below the device, the session has %llu",
+                   (unsigned long long)p->plan->level_bytes[level],
+                   (unsigned long long)s->level_bytes[level]);
     PL_TRY(widen_arena(s, p->plan->arena_bytes));
     return add_bound(s, p);
 }
@@ -258,6 +316,7 @@ void pl_session_free(pl_session *s)
     s->dev->access->close(s);
     if (s->arena) s->dev->free(s->arena, s->arena_bytes);
     if (s->state) s->dev->free(s->state, s->state_bytes);
+    pl_levels_free(s->levels);
     pl_arena_release(&s->mem);
     pl_sys_free(s);
 }
@@ -292,7 +351,7 @@ pl_bound_program *pl_session_find(const pl_session *s, const pl_program *p)
 /* ---- access ----------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
-    bool is = slot >= 0 && slot < s->n_slots;
+    bool is = slot >= 0 && slot < s->n_slots && !pl_home_level(s->homes, slot);
     return is ? s->dev->access->host_address(s->state + s->slot_at[slot]) : NULL;
 }
 
@@ -310,6 +369,9 @@ static pl_status check_part(const pl_session *s, int slot, uint64_t at, size_t b
 pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to, size_t bytes)
 {
     PL_TRY(check_part(s, slot, at, bytes));
+    uint8_t level = pl_home_level(s->homes, slot);
+    if (level) PL_TRY(pl_session_wait(s));
+    if (level) return pl_levels_read(s->levels, level, s->homes->offset[slot] + at, to, bytes);
     const char *from = s->state + s->slot_at[slot] + at;
     for (size_t done = 0, n; done < bytes; done += n) {
         const void *view;
@@ -324,6 +386,9 @@ pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void
                                 size_t bytes)
 {
     PL_TRY(check_part(s, slot, at, bytes));
+    uint8_t level = pl_home_level(s->homes, slot);
+    if (level) PL_TRY(pl_session_wait(s));
+    if (level) return pl_levels_write(s->levels, level, s->homes->offset[slot] + at, from, bytes);
     char *to = s->state + s->slot_at[slot] + at;
     for (size_t done = 0, n; done < bytes; done += n) {
         n = bytes - done;

@@ -11,23 +11,22 @@
  * too, except outputs that the op allows in place. So P1 to P5 of plan.h hold, and with them M1 to
  * M7.
  *
- * The tags live in a segment tree over all range borders that occur: both operations are O(log n).
+ * The line goes on with the blocks of the levels below the device. While a move is on its way its
+ * destination carries a tag of no content, so that a read of it fails. When the move ends, its
+ * source must still hold the value and its destination must still carry that tag; then the
+ * destination holds the value (P6, M14).
+ *
+ * check_line.c has the line with its tags; reading and writing a range are O(log n).
  * Last, the table of buffers, which reports and the poisoning of dead bytes use, must cover every
  * content from its production to its last use.
  */
+#include "plan/core/check_int.h"
 #include "plan/core/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MIXED      UINT32_MAX
 #define NO_CONTENT UINT32_MAX
-
-/* Bytes from `at` on hold bytes of the content from `off` on. */
-typedef struct tag_info {
-    uint32_t content; /* value id, or n_vals + slot for a slot's old value */
-    uint64_t at, off;
-} tag_info;
 
 /* A concat: bytes [off, off + bytes) of content equal the bytes of content `of` from `at` on,
  * whichever unit wrote them. */
@@ -46,14 +45,12 @@ typedef struct replay {
     const pl_plan_opts *o;
     const pl_plan *p;
     uint32_t n_slots;
-    uint64_t *slot_at; /* per slot: address of its first byte */
-    uint32_t *content; /* per value: its content; NO_CONTENT if it has no bytes */
-    uint64_t *off;     /* per value: position in the content */
-    uint64_t *border;  /* sorted addresses; leaf i is [border[i], border[i+1]) */
-    uint32_t n_borders, n_leaves;
-    uint32_t *tree; /* tag of a whole subtree, or MIXED */
-    tag_info *tags; /* [0] is garbage */
-    uint32_t n_tags;
+    uint64_t *slot_at;              /* per slot: address of its first byte */
+    uint64_t level_at[PL_N_LEVELS]; /* address of each level's block */
+    uint32_t *on_way;               /* per move: tag of its destination until it ends */
+    uint32_t *content;              /* per value: its content; NO_CONTENT if it has no bytes */
+    uint64_t *off;                  /* per value: position in the content */
+    pl_check_line line;
     part *parts; /* by content */
     uint32_t n_parts;
     int32_t *made,
@@ -63,17 +60,22 @@ typedef struct replay {
 
 static pl_status wrong(const replay *r, uint32_t unit, const char *what, uint32_t val)
 {
-    char a[160] = "end of the run", b[160] = "";
-    if (unit != PL_NO_UNIT) pl_unit_label(r->g, &r->units->unit[unit], a, sizeof a);
-    if (val) pl_node_label(r->g, pl_producer(r->g, val), b, sizeof b);
-    PL_FAIL(PL_ERR_PLAN, "the plan is wrong at \"%s\": %s%s%s%s", a, what, val ? " \"" : "", b,
-            val ? "\"" : "");
+    return pl_check_wrong(r->g, r->units, unit, what, val);
 }
 
 static range range_of(const replay *r, const pl_place *at, uint64_t bytes)
 {
-    uint64_t base = at->space == PL_SPACE_STATE ? r->slot_at[at->slot] : 0;
+    uint64_t base = at->space == PL_SPACE_STATE  ? r->slot_at[at->slot]
+                    : at->space == PL_SPACE_HOST ? r->level_at[PL_LEVEL_HOST]
+                    : at->space == PL_SPACE_DISK ? r->level_at[PL_LEVEL_DISK]
+                                                 : 0;
     return (range){base + at->offset, base + at->offset + bytes};
+}
+
+static range slot_range(const replay *r, uint32_t slot)
+{
+    uint64_t bytes = pl_type_bytes(&pl_store_slot(r->g->store, (int)slot)->type);
+    return (range){r->slot_at[slot], r->slot_at[slot] + bytes};
 }
 
 static uint64_t bytes_of(const replay *r, uint32_t val)
@@ -82,27 +84,6 @@ static uint64_t bytes_of(const replay *r, uint32_t val)
 }
 
 /* ---- contents --------------------------------------------------------------------------- */
-/* Checks that only groups read and write bit-packed values. */
-static pl_status check_bits(const replay *r)
-{
-    const bool *bits = r->units->bits;
-    if (!bits) return PL_OK;
-    for (uint32_t i = 0; i < r->units->n; i++) {
-        const pl_unit *u = &r->units->unit[i];
-        if (u->bits != bits) return wrong(r, i, "does not know which values are bits", 0);
-        if (u->kind == PL_UNIT_GROUP) continue;
-        for (uint32_t k = 0; k < u->n_in; k++)
-            if (bits[u->in[k]]) return wrong(r, i, "reads bits:", u->in[k]);
-        for (uint32_t k = 0; k < u->n_out; k++)
-            if (bits[u->out[k]]) return wrong(r, i, "writes bits:", u->out[k]);
-    }
-    for (uint32_t n = 1; n < r->g->n_nodes; n++)
-        for (uint32_t k = 0; k < r->g->nodes[n].n_in; k++)
-            if ((r->g->nodes[n].op->flags & PL_OP_EFFECT) && bits[pl_node_in(r->g, n)[k]])
-                return wrong(r, PL_NO_UNIT, "bits leave the program:", pl_node_in(r->g, n)[k]);
-    return PL_OK;
-}
-
 static pl_status find_contents(replay *r)
 {
     const pl_graph *g = r->g;
@@ -169,10 +150,44 @@ static bool inside(const replay *r, const pl_place *at, uint64_t bytes)
         room = r->p->arena_bytes;
     } else if (at->space == PL_SPACE_STATE && at->slot >= 0 && (uint32_t)at->slot < r->n_slots) {
         room = pl_type_bytes(&pl_store_slot(r->g->store, at->slot)->type);
+    } else if (at->space == PL_SPACE_HOST || at->space == PL_SPACE_DISK) {
+        room = r->p->level_bytes[at->space == PL_SPACE_HOST ? PL_LEVEL_HOST : PL_LEVEL_DISK];
     } else {
         return false;
     }
     return at->offset <= room && bytes <= room - at->offset;
+}
+
+/* Returns the level at which a place is. */
+static uint8_t level_of(const replay *r, const pl_place *at)
+{
+    if (at->space == PL_SPACE_STATE) return pl_home_level(r->o->homes, at->slot);
+    return at->space == PL_SPACE_HOST   ? PL_LEVEL_HOST
+           : at->space == PL_SPACE_DISK ? PL_LEVEL_DISK
+                                        : PL_LEVEL_DEVICE;
+}
+
+/* Checks that homes lie inside their blocks, before the values that are moved there. */
+static pl_status check_homes(const replay *r)
+{
+    const pl_homes *h = r->o->homes;
+    for (uint32_t s = 0; s < r->n_slots; s++) {
+        uint8_t level = pl_home_level(h, (int)s);
+        if (!level) continue;
+        uint64_t bytes = pl_type_bytes(&pl_store_slot(r->g->store, (int)s)->type);
+        PL_FAIL_IF(level >= PL_N_LEVELS || h->offset[s] % PL_LEVEL_ALIGN ||
+                       h->offset[s] > h->bytes[level] || bytes > h->bytes[level] - h->offset[s] ||
+                       h->bytes[level] > r->p->level_bytes[level],
+                   PL_ERR_PLAN, "the plan is wrong: the home of \"%s\" is out of bounds",
+                   pl_store_slot(r->g->store, (int)s)->name);
+    }
+    for (uint32_t v = 1; v < r->g->n_vals && h; v++) {
+        const pl_place *at = &r->p->place[v];
+        if (r->content[v] != NO_CONTENT && at->space >= PL_SPACE_HOST &&
+            at->offset < h->bytes[level_of(r, at)])
+            return wrong(r, PL_NO_UNIT, "lies among the slots of its level:", v);
+    }
+    return PL_OK;
 }
 
 static pl_status check_places(const replay *r)
@@ -195,12 +210,14 @@ static pl_status check_places(const replay *r)
     for (uint32_t i = 0; i < p->n_copies; i++) {
         const pl_copy *c = &p->copies[i];
         if (r->content[c->val] == NO_CONTENT || c->bytes != bytes_of(r, c->val) ||
-            !inside(r, &c->from, c->bytes) || !inside(r, &c->to, c->bytes))
+            level_of(r, &c->from) || level_of(r, &c->to) || !inside(r, &c->from, c->bytes) ||
+            !inside(r, &c->to, c->bytes))
             return wrong(r, PL_NO_UNIT, "a copy out of bounds:", c->val);
     }
     for (uint32_t i = 0; i < p->n_outputs; i++) {
         uint32_t val = pl_node_in(r->g, p->outputs[i].node)[0];
-        if (r->content[val] == NO_CONTENT || !inside(r, &p->outputs[i].place, bytes_of(r, val)))
+        if (r->content[val] == NO_CONTENT || level_of(r, &p->outputs[i].place) ||
+            !inside(r, &p->outputs[i].place, bytes_of(r, val)))
             return wrong(r, PL_NO_UNIT, "an output out of bounds:", val);
     }
     for (uint32_t i = 0; i < p->n_buffers; i++) {
@@ -213,16 +230,10 @@ static pl_status check_places(const replay *r)
 }
 
 /* ---- the line of memory ----------------------------------------------------------------- */
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void add_borders(replay *r, range x)
 {
-    r->border[r->n_borders++] = x.lo;
-    r->border[r->n_borders++] = x.hi;
+    pl_check_line_border(&r->line, x.lo);
+    pl_check_line_border(&r->line, x.hi);
 }
 
 static void collect_borders(replay *r)
@@ -239,74 +250,21 @@ static void collect_borders(replay *r)
     for (uint32_t i = 0; i < p->n_outputs; i++)
         add_borders(r, range_of(r, &p->outputs[i].place,
                                 bytes_of(r, pl_node_in(r->g, p->outputs[i].node)[0])));
-    for (uint32_t s = 0; s < r->n_slots; s++)
-        add_borders(r, (range){r->slot_at[s], r->slot_at[s + 1]});
-    qsort(r->border, r->n_borders, sizeof *r->border, by_value);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->n_borders; i++)
-        if (!n || r->border[n - 1] != r->border[i]) r->border[n++] = r->border[i];
-    r->n_borders = n;
-}
-
-static uint32_t border_index(const replay *r, uint64_t at)
-{
-    uint32_t lo = 0, hi = r->n_borders - 1;
-    while (lo < hi) {
-        uint32_t mid = (lo + hi) / 2;
-        if (r->border[mid] < at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static void put(uint32_t *tree, uint32_t node, uint32_t lo, uint32_t hi, uint32_t a, uint32_t b,
-                uint32_t tag)
-{
-    if (a <= lo && hi <= b) {
-        tree[node] = tag;
-        return;
-    }
-    if (tree[node] != MIXED) tree[2 * node] = tree[2 * node + 1] = tree[node];
-    uint32_t mid = (lo + hi) / 2;
-    if (a < mid) put(tree, 2 * node, lo, mid, a, b, tag);
-    if (b > mid) put(tree, 2 * node + 1, mid, hi, a, b, tag);
-    tree[node] = tree[2 * node] == tree[2 * node + 1] ? tree[2 * node] : MIXED;
-}
-
-/* Returns the single tag of leaves [a,b), or MIXED. */
-static uint32_t get(const uint32_t *tree, uint32_t node, uint32_t lo, uint32_t hi, uint32_t a,
-                    uint32_t b)
-{
-    if (tree[node] != MIXED || (a <= lo && hi <= b)) return tree[node];
-    uint32_t mid = (lo + hi) / 2;
-    if (b <= mid) return get(tree, 2 * node, lo, mid, a, b);
-    if (a >= mid) return get(tree, 2 * node + 1, mid, hi, a, b);
-    uint32_t x = get(tree, 2 * node, lo, mid, a, b);
-    return x != MIXED && x == get(tree, 2 * node + 1, mid, hi, a, b) ? x : MIXED;
+    for (uint32_t s = 0; s < r->n_slots; s++) add_borders(r, slot_range(r, s));
+    pl_check_line_close(&r->line);
 }
 
 static uint32_t write_range(replay *r, range x, uint32_t content, uint64_t off)
 {
-    uint32_t tag = r->n_tags++;
-    r->tags[tag] = (tag_info){content, x.lo, off};
-    if (x.lo < x.hi)
-        put(r->tree, 1, 0, r->n_leaves, border_index(r, x.lo), border_index(r, x.hi), tag);
-    return tag;
-}
-
-static uint32_t read_range(const replay *r, range x)
-{
-    return get(r->tree, 1, 0, r->n_leaves, border_index(r, x.lo), border_index(r, x.hi));
+    return pl_check_line_write(&r->line, x.lo, x.hi, content, off);
 }
 
 static bool holds(const replay *r, range x, uint32_t content, uint64_t off)
 {
     if (x.lo == x.hi) return true;
-    uint32_t tag = read_range(r, x);
-    if (tag == MIXED || tag == 0) return false;
-    const tag_info *t = &r->tags[tag];
+    const pl_check_line_tag *t =
+        pl_check_line_tag_of(&r->line, pl_check_line_read(&r->line, x.lo, x.hi));
+    if (!t) return false;
     return t->content == content && x.lo - t->at + t->off == off;
 }
 
@@ -362,6 +320,12 @@ static pl_status replay_unit(replay *r, uint32_t unit, int32_t step)
 {
     const pl_unit *u = &r->units->unit[unit];
     const pl_plan *p = r->p;
+    for (uint32_t i = 0; i < u->n_in; i++)
+        if (level_of(r, &p->place[u->in[i]]))
+            return wrong(r, unit, "reads what is away:", u->in[i]);
+    for (uint32_t k = 0; k < u->n_out; k++)
+        if (level_of(r, &p->place[u->out[k]]))
+            return wrong(r, unit, "writes below the device:", u->out[k]);
     if (u->kind == PL_UNIT_KERNEL && u->n_out != pl_node_get(r->g, u->nodes[0])->n_out)
         return wrong(r, unit, "an output without a buffer", 0);
     for (uint32_t i = 0; i < u->n_in; i++)
@@ -376,7 +340,7 @@ static pl_status replay_unit(replay *r, uint32_t unit, int32_t step)
     for (uint32_t k = 0; k < u->n_out; k++)
         if (!holds_value(r, &p->place[u->out[k]], u->out[k]))
             return wrong(r, unit, "two outputs share bytes:", u->out[k]);
-    if (work.lo < work.hi && read_range(r, work) != work_tag)
+    if (work.lo < work.hi && pl_check_line_read(&r->line, work.lo, work.hi) != work_tag)
         return wrong(r, unit, "an output lies in the scratch", 0);
     for (uint32_t i = 0; i < u->n_in; i++)
         if (!holds_value(r, &p->place[u->in[i]], u->in[i]) && !taken_over(r, unit, i))
@@ -386,8 +350,7 @@ static pl_status replay_unit(replay *r, uint32_t unit, int32_t step)
 
 static pl_status replay_start(replay *r)
 {
-    for (uint32_t s = 0; s < r->n_slots; s++)
-        write_range(r, (range){r->slot_at[s], r->slot_at[s + 1]}, r->g->n_vals + s, 0);
+    for (uint32_t s = 0; s < r->n_slots; s++) write_range(r, slot_range(r, s), r->g->n_vals + s, 0);
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t n = 1; n < r->g->n_nodes; n++) {
             const pl_node_rec *d = pl_node_get(r->g, n);
@@ -401,9 +364,60 @@ static pl_status replay_start(replay *r)
     return PL_OK;
 }
 
+/* ---- moves ------------------------------------------------------------------------------ */
+static bool same_place(const pl_place *a, const pl_place *b)
+{
+    return a->space == b->space && a->offset == b->offset &&
+           (a->space != PL_SPACE_STATE || a->slot == b->slot);
+}
+
+/* The move of a unit that is reached at `position`; *next is the first move not yet reached. */
+static pl_status begin_move(replay *r, uint32_t unit, int32_t position, uint32_t *next)
+{
+    const pl_plan *p = r->p;
+    const pl_unit *u = &r->units->unit[unit];
+    const pl_move *m = *next < p->n_moves ? &p->moves[*next] : NULL;
+    uint32_t in = u->in[0], out = u->out[0];
+    if (!m || m->unit != unit || m->begin != position || m->end <= position ||
+        (uint32_t)m->end > p->n_order || !same_place(&m->source, &p->place[in]) ||
+        !same_place(&m->dest, &p->place[out]) || m->bytes != bytes_of(r, in) ||
+        m->bytes != bytes_of(r, out))
+        return wrong(r, unit, "the move does not fit its unit:", out);
+    if (m->from != level_of(r, &m->source) || m->to != level_of(r, &m->dest) || m->from == m->to ||
+        m->channel != (uint8_t)pl_channel_between(m->from, m->to))
+        return wrong(r, unit, "the move names other levels than its places:", out);
+    if (r->content[in] == NO_CONTENT || !holds_value(r, &m->source, in))
+        return wrong(r, unit, "moves bytes that hold something else than", in);
+    r->on_way[*next] = write_range(r, range_of(r, &m->dest, m->bytes), NO_CONTENT, 0);
+    r->made[out] = r->used[out] = position;
+    if (!holds_value(r, &m->source, in)) return wrong(r, unit, "moves onto itself:", in);
+    (*next)++;
+    return PL_OK;
+}
+
+/* Ends the moves that must have ended before `position`. */
+static pl_status end_moves(replay *r, int32_t position, uint32_t begun)
+{
+    for (uint32_t i = 0; i < begun; i++) {
+        const pl_move *m = &r->p->moves[i];
+        if (m->end != position) continue;
+        uint32_t in = r->units->unit[m->unit].in[0], out = r->units->unit[m->unit].out[0];
+        range to = range_of(r, &m->dest, m->bytes);
+        if (!holds_value(r, &m->source, in))
+            return wrong(r, m->unit, "its source was overwritten on the way:", in);
+        if (to.lo < to.hi && pl_check_line_read(&r->line, to.lo, to.hi) != r->on_way[i])
+            return wrong(r, m->unit, "its destination was overwritten on the way:", out);
+        use(r, in, position - 1);
+        use(r, out, position - 1);
+        write_range(r, to, out, 0);
+    }
+    return PL_OK;
+}
+
 static pl_status replay_units(replay *r, bool *ran)
 {
     const pl_plan *p = r->p;
+    uint32_t begun = 0;
     for (uint32_t i = 0; i < p->n_order; i++) {
         uint32_t unit = p->order[i];
         PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN, "the plan runs a unit %u that is not there",
@@ -411,8 +425,13 @@ static pl_status replay_units(replay *r, bool *ran)
         if (ran[unit] || r->units->unit[unit].kind == PL_UNIT_VIEW)
             return wrong(r, unit, "runs twice, or is a view", 0);
         ran[unit] = true;
-        PL_TRY(replay_unit(r, unit, (int32_t)i));
+        if (p->n_moves) PL_TRY(end_moves(r, (int32_t)i, begun));
+        PL_TRY(r->units->unit[unit].kind == PL_UNIT_MOVE ? begin_move(r, unit, (int32_t)i, &begun)
+                                                         : replay_unit(r, unit, (int32_t)i));
     }
+    PL_TRY(end_moves(r, (int32_t)p->n_order, begun));
+    PL_FAIL_IF(begun != p->n_moves, PL_ERR_PLAN, "the plan is wrong: %u moves of %u begin", begun,
+               p->n_moves);
     for (uint32_t i = 0; i < r->units->n; i++)
         if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW) return wrong(r, i, "never runs", 0);
     return PL_OK;
@@ -446,7 +465,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
     }
     for (uint32_t s = 0; s < r->n_slots; s++) {
         uint32_t v = new_value[s], content = v ? r->content[v] : g->n_vals + s;
-        if (!holds(r, (range){r->slot_at[s], r->slot_at[s + 1]}, content, v ? r->off[v] : 0))
+        if (!holds(r, slot_range(r, s), content, v ? r->off[v] : 0))
             PL_FAIL(PL_ERR_PLAN,
                     "the plan is wrong: after the run \"%s\" does not hold its %s value",
                     pl_store_slot(g->store, (int)s)->name, v ? "new" : "old");
@@ -510,6 +529,26 @@ static pl_status check_buffers(replay *r)
     return PL_OK;
 }
 
+/* The line of memory: arena, slots on the device, blocks of the lower levels. */
+static void lay_out_line(replay *r)
+{
+    const pl_homes *h = r->o->homes;
+    uint64_t at = r->p->arena_bytes;
+    for (uint32_t s = 0; s < r->n_slots; s++) {
+        if (pl_home_level(h, (int)s)) continue;
+        r->slot_at[s] = at;
+        at += pl_type_bytes(&pl_store_slot(r->g->store, (int)s)->type);
+    }
+    for (int level = 1; level < PL_N_LEVELS; level++) {
+        r->level_at[level] = at;
+        at += r->p->level_bytes[level];
+    }
+    for (uint32_t s = 0; s < r->n_slots; s++) {
+        uint8_t level = pl_home_level(h, (int)s);
+        if (level && level < PL_N_LEVELS) r->slot_at[s] = r->level_at[level] + h->offset[s];
+    }
+}
+
 static pl_status prepare(replay *r, pl_arena *mem)
 {
     const pl_graph *g = r->g;
@@ -517,28 +556,24 @@ static pl_status prepare(replay *r, pl_arena *mem)
     r->n_slots = (uint32_t)pl_store_count(g->store);
     size_t ranges =
         (size_t)g->n_vals + r->units->n + 2 * (size_t)p->n_copies + p->n_outputs + r->n_slots + 1;
+    r->on_way = pl_arena_new(mem, uint32_t, p->n_moves + 1);
     r->slot_at = pl_arena_new(mem, uint64_t, r->n_slots + 1);
     r->content = pl_arena_new(mem, uint32_t, g->n_vals);
     r->off = pl_arena_new(mem, uint64_t, g->n_vals);
-    r->border = pl_arena_new(mem, uint64_t, 2 * ranges);
-    r->tree = pl_arena_new(mem, uint32_t, 16 * ranges);
-    r->tags = pl_arena_new(mem, tag_info, ranges + r->n_slots + 1);
+    PL_TRY(pl_check_line_new(mem, ranges, ranges + r->n_slots + p->n_moves + 1, &r->line));
     r->made = pl_arena_new(mem, int32_t, g->n_vals);
     r->used = pl_arena_new(mem, int32_t, g->n_vals);
     r->by_offset = pl_arena_new(mem, const pl_placed_buffer *, p->n_buffers + 1);
-    if (!r->slot_at || !r->content || !r->off || !r->border || !r->tree || !r->tags || !r->made ||
-        !r->used || !r->by_offset)
+    if (!r->on_way || !r->slot_at || !r->content || !r->off || !r->made || !r->used ||
+        !r->by_offset)
         return PL_ERR_MEMORY;
-    r->n_tags = 1;
-    r->slot_at[0] = p->arena_bytes;
-    for (uint32_t s = 0; s < r->n_slots; s++)
-        r->slot_at[s + 1] = r->slot_at[s] + pl_type_bytes(&pl_store_slot(g->store, (int)s)->type);
-    PL_TRY(check_bits(r));
+    lay_out_line(r);
+    PL_TRY(pl_check_bits(r->g, r->units));
     PL_TRY(find_contents(r));
     PL_TRY(find_parts(r, mem));
+    PL_TRY(check_homes(r));
     PL_TRY(check_places(r));
     collect_borders(r);
-    r->n_leaves = r->n_borders > 1 ? r->n_borders : 2;
     return PL_OK;
 }
 

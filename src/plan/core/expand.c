@@ -18,6 +18,7 @@
 #include "plan/core/expand.h"
 
 #include "base/sys.h"
+#include "plimsoll_ops.h"
 
 #include <string.h>
 
@@ -26,7 +27,8 @@ typedef struct expander {
     const pl_units *units;
     pl_expansion *x;
     pl_arena scratch;
-    uint32_t *now;     /* per old value: latest copy, 0 = none yet */
+    uint32_t *now;               /* per old value: latest copy on the device, 0 = none yet */
+    uint32_t *away[PL_N_LEVELS]; /* the same at the levels below */
     uint32_t *made_of; /* per old value that is a view: copy of the base it was taken from */
     uint32_t *local;   /* per old value: copy inside the run being made */
     uint32_t *run_of;  /* per old value: run + 1 for which local holds */
@@ -34,6 +36,10 @@ typedef struct expander {
     bool *ran;         /* per old unit */
     pl_val *args;      /* of one node */
     uint32_t cap, run;
+    const pl_list_move *moves;
+    uint32_t n_moves;
+    const pl_homes *homes;
+    uint32_t *entry_at; /* per entry of the list, and after the last: its index in x->order */
 } expander;
 
 void pl_expansion_free(pl_expansion *x)
@@ -72,7 +78,8 @@ static pl_status reserve_unit(expander *e)
 /* Adds a new unit with room for everything the old one has. */
 static pl_status add_unit(expander *e, uint32_t old, pl_unit **out)
 {
-    const pl_unit *u = &e->units->unit[old];
+    static const pl_unit move = {.kind = PL_UNIT_MOVE, .n_nodes = 1, .n_in = 1, .n_out = 1};
+    const pl_unit *u = old < e->units->n ? &e->units->unit[old] : &move;
     pl_units *us = e->x->units;
     PL_TRY(reserve_unit(e));
     pl_unit *v = &us->unit[us->n];
@@ -82,7 +89,7 @@ static pl_status add_unit(expander *e, uint32_t old, pl_unit **out)
     v->out = pl_arena_new(&us->arena, uint32_t, u->n_out + 1);
     if (!v->nodes || !v->in || !v->out) return PL_ERR_MEMORY;
     e->x->base[us->n] = old;
-    e->x->recomputed[us->n] = e->ran[old];
+    e->x->recomputed[us->n] = u != &move && e->ran[old];
     e->ran[old] = true;
     us->n++;
     *out = v;
@@ -182,8 +189,64 @@ static pl_status copy_sources(expander *e)
         uint32_t node;
         if (!(r->op->flags & PL_OP_SOURCE)) continue;
         PL_TRY(copy_node(e, n, &node));
-        e->now[r->out] = e->x->g->nodes[node].out;
+        uint8_t level = pl_home_level(e->homes, pl_node_slot(e->in, n));
+        *(level ? &e->away[level][r->out] : &e->now[r->out]) = e->x->g->nodes[node].out;
     }
+    return PL_OK;
+}
+
+/* ---- moves ------------------------------------------------------------------------------ */
+static pl_status add_move(expander *e, const pl_list_move *m)
+{
+    pl_graph *g = e->x->g;
+    uint32_t from = 0;
+    if (m->from == PL_LEVEL_DEVICE)
+        PL_TRY(resolve(e, m->val, &from));
+    else
+        from = e->away[m->from][m->val];
+    PL_FAIL_IF(!from, PL_ERR_PLAN, "value %u is moved from a level where it is not", m->val);
+    const pl_node_rec *made = pl_node_get(e->in, pl_producer(e->in, m->val));
+    g->scope = made->scope;
+    g->backward = made->backward;
+    uint32_t to = pl_stop_gradient(g, (pl_val){from}).id;
+    if (!to) return pl_graph_status(g);
+    pl_unit *v;
+    PL_TRY(add_unit(e, e->units->n, &v));
+    v->nodes[v->n_nodes++] = pl_producer(g, to);
+    v->in[v->n_in++] = from;
+    v->out[v->n_out++] = to;
+    *(m->to ? &e->away[m->to][m->val] : &e->now[m->val]) = to;
+    e->x->order[e->x->n_order++] = e->x->units->n - 1;
+    return PL_OK;
+}
+
+/* Fills in levels and ends, once all units exist. */
+static pl_status finish_moves(expander *e, const uint32_t *unit_of_move)
+{
+    pl_expansion *x = e->x;
+    const pl_graph *g = x->g;
+    x->move_end = pl_arena_new(&x->mem, uint32_t, x->units->n + 1);
+    x->units->level = pl_arena_new(&x->units->arena, uint8_t, g->n_vals);
+    if (!x->move_end || !x->units->level) return PL_ERR_MEMORY;
+    for (uint32_t n = 1; n < g->n_nodes; n++)
+        if (g->nodes[n].op->flags & PL_OP_SOURCE)
+            x->units->level[g->nodes[n].out] = pl_home_level(e->homes, pl_node_slot(g, n));
+    for (uint32_t i = 0; i < e->n_moves; i++) {
+        uint32_t unit = unit_of_move[i];
+        x->move_end[unit] = e->entry_at[e->moves[i].end];
+        x->units->level[x->units->unit[unit].out[0]] = e->moves[i].to;
+    }
+    return PL_OK;
+}
+
+/* An assigned value of a slot below the device is its copy at that level. */
+static pl_status resolve_assigned(expander *e, uint32_t val, int slot, uint32_t *out)
+{
+    uint8_t level = pl_home_level(e->homes, slot);
+    if (!level) return resolve(e, val, out);
+    *out = e->away[level][val];
+    PL_FAIL_IF(!*out, PL_ERR_PLAN, "the new value of \"%s\" is not moved to the slot's level",
+               pl_store_slot(e->in->store, slot)->name);
     return PL_OK;
 }
 
@@ -191,11 +254,11 @@ static pl_status copy_effects(expander *e)
 {
     for (uint32_t n = 1; n < e->in->n_nodes; n++) {
         const pl_node_rec *r = &e->in->nodes[n];
-        uint32_t node, unused;
+        uint32_t node;
         if (!(r->op->flags & PL_OP_EFFECT)) continue;
-        for (uint32_t i = 0; i < r->n_in; i++) PL_TRY(resolve(e, e->in->edges[r->in + i], &unused));
         for (uint32_t i = 0; i < r->n_in; i++)
-            e->args[i] = (pl_val){e->now[e->in->edges[r->in + i]]};
+            PL_TRY(resolve_assigned(e, e->in->edges[r->in + i], pl_node_slot(e->in, n),
+                                    &e->args[i].id));
         PL_TRY(copy_node(e, n, &node));
     }
     return PL_OK;
@@ -219,6 +282,11 @@ static pl_status prepare(expander *e, uint32_t n)
     pl_expansion *x = e->x;
     uint32_t vals = e->in->n_vals;
     e->now = pl_arena_new(&e->scratch, uint32_t, vals);
+    for (int level = 1; level < PL_N_LEVELS && (e->n_moves || e->homes); level++) {
+        e->away[level] = pl_arena_new(&e->scratch, uint32_t, vals);
+        if (!e->away[level]) return PL_ERR_MEMORY;
+    }
+    e->entry_at = pl_arena_new(&e->scratch, uint32_t, n + 1);
     e->made_of = pl_arena_new(&e->scratch, uint32_t, vals);
     e->local = pl_arena_new(&e->scratch, uint32_t, vals);
     e->run_of = pl_arena_new(&e->scratch, uint32_t, vals);
@@ -227,10 +295,10 @@ static pl_status prepare(expander *e, uint32_t n)
     e->args = pl_arena_new(&e->scratch, pl_val, pl_graph_widest(e->in));
     x->g = pl_graph_new(e->in->store);
     x->units = pl_sys_alloc(sizeof *x->units);
-    x->order = pl_arena_new(&x->mem, uint32_t, n + 1);
-    e->cap = e->units->n + n / 2 + 16;
-    if (!e->now || !e->made_of || !e->local || !e->run_of || !e->settled || !e->ran || !e->args ||
-        !x->g || !x->units || !x->order)
+    x->order = pl_arena_new(&x->mem, uint32_t, n + e->n_moves + 1);
+    e->cap = e->units->n + n / 2 + e->n_moves + 16;
+    if (!e->entry_at || !e->now || !e->made_of || !e->local || !e->run_of || !e->settled ||
+        !e->ran || !e->args || !x->g || !x->units || !x->order)
         return PL_ERR_MEMORY;
     x->units->unit = pl_arena_new(&x->units->arena, pl_unit, e->cap);
     x->base = pl_arena_new(&x->mem, uint32_t, e->cap);
@@ -252,7 +320,9 @@ static pl_status index_outputs(const pl_units *old, pl_expansion *x)
         u->bits = us->bits;
         for (uint32_t k = 0; k < u->n_out; k++) {
             us->unit_of[u->out[k]] = i + 1;
-            if (us->bits) us->bits[u->out[k]] = old->bits[old->unit[x->base[i]].out[k]];
+            if (!us->bits) continue;
+            us->bits[u->out[k]] = u->kind == PL_UNIT_MOVE ? us->bits[u->in[0]]
+                                                          : old->bits[old->unit[x->base[i]].out[k]];
         }
     }
     return PL_OK;
@@ -263,8 +333,19 @@ static pl_status expand(expander *e, const uint32_t *list, uint32_t n)
     PL_TRY(prepare(e, n));
     settle_assigned(e);
     PL_TRY(copy_sources(e));
-    for (uint32_t i = 0; i < n; i++) PL_TRY(add_run(e, list[i]));
+    uint32_t *unit_of_move = pl_arena_new(&e->scratch, uint32_t, e->n_moves + 1), k = 0;
+    if (!unit_of_move) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i <= n; i++) {
+        for (; k < e->n_moves && e->moves[k].at == i; k++) {
+            PL_TRY(add_move(e, &e->moves[k]));
+            unit_of_move[k] = e->x->units->n - 1;
+        }
+        e->entry_at[i] = e->x->n_order;
+        if (i < n) PL_TRY(add_run(e, list[i]));
+    }
+    PL_FAIL_IF(k < e->n_moves, PL_ERR_PLAN, "moves are not sorted");
     PL_TRY(copy_effects(e));
+    if (e->n_moves || e->homes) PL_TRY(finish_moves(e, unit_of_move));
     e->x->g->scope = 0;
     e->x->g->backward = false;
     return index_outputs(e->units, e->x);
@@ -273,7 +354,19 @@ static pl_status expand(expander *e, const uint32_t *list, uint32_t n)
 pl_status pl_expand(const pl_graph *g, const pl_units *units, const uint32_t *list, uint32_t n,
                     pl_expansion **out)
 {
-    expander e = {.in = g, .units = units, .x = pl_sys_alloc(sizeof *e.x)};
+    return pl_expand_moves(g, units, list, n, NULL, 0, NULL, out);
+}
+
+pl_status pl_expand_moves(const pl_graph *g, const pl_units *units, const uint32_t *list,
+                          uint32_t n, const pl_list_move *moves, uint32_t n_moves,
+                          const pl_homes *homes, pl_expansion **out)
+{
+    expander e = {.in = g,
+                  .units = units,
+                  .x = pl_sys_alloc(sizeof *e.x),
+                  .moves = moves,
+                  .n_moves = n_moves,
+                  .homes = homes};
     if (!e.x) return PL_ERR_MEMORY;
     pl_status rc = expand(&e, list, n);
     pl_arena_release(&e.scratch);

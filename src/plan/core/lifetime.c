@@ -8,6 +8,8 @@
  * A buffer that lies in another (its home: a concat's result) has no bytes of its own; the home is
  * alive from the first write to the last read of any of them.
  *
+ * A move reads its source from its position to its end: the source is alive until then (M14).
+ *
  * Invariant: at each position, `alive` is the sum of the bytes of all buffers alive there. Cost:
  * one replay is O(units + reads), so that thousands of orders can be tried.
  *
@@ -95,6 +97,25 @@ static void use_home(const pl_problem *p, pl_life *l, uint32_t s, int32_t now, u
     if (--l->users[home] == 0) *dead += bytes;
 }
 
+/* Records the reads of unit t, the last of them at position `now`. */
+static void read_operands(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, uint64_t *born,
+                          uint64_t *dead)
+{
+    for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
+        uint32_t s = p->reads.list[e];
+        if (shared(p, s)) {
+            if (l->left[s])
+                use_home(p, l, s, now, born, dead); /* else an output is written over it */
+            if (l->left[s]) l->left[s]--;
+            l->last[l->owner[s]] = now + 1;
+            continue;
+        }
+        l->last[l->owner[s]] = now + 1;
+        if (l->left[s] && --l->left[s] == 0 && !p->buffer[s].pinned)
+            *dead += pl_buffer_arena_bytes(&p->buffer[s]);
+    }
+}
+
 /* Runs unit t at position `now`: sets the bytes that it allocates and the bytes free after it. */
 static void run_unit(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, uint64_t *born,
                      uint64_t *dead)
@@ -114,19 +135,17 @@ static void run_unit(const pl_problem *p, pl_life *l, uint32_t t, int32_t now, u
         l->last[l->owner[s]] = now + 1;
         if (!l->left[s] && !p->buffer[s].pinned) *dead += bytes;
     }
-    for (uint32_t e = p->reads.start[t]; e < p->reads.start[t + 1]; e++) {
-        uint32_t s = p->reads.list[e];
-        if (shared(p, s)) {
-            if (l->left[s])
-                use_home(p, l, s, now, born, dead); /* else an output is written over it */
-            if (l->left[s]) l->left[s]--;
-            l->last[l->owner[s]] = now + 1;
-            continue;
-        }
-        l->last[l->owner[s]] = now + 1;
-        if (l->left[s] && --l->left[s] == 0 && !p->buffer[s].pinned)
-            *dead += pl_buffer_arena_bytes(&p->buffer[s]);
-    }
+    bool moves = p->ends.start && p->units->unit[p->unit_id[t]].kind == PL_UNIT_MOVE;
+    if (!moves) read_operands(p, l, t, now, born, dead);
+}
+
+/* Returns the bytes that moves free which have ended before a position. */
+static uint64_t end_moves(const pl_problem *p, pl_life *l, uint32_t position)
+{
+    uint64_t born = 0, dead = 0;
+    for (uint32_t e = p->ends.start[position]; e < p->ends.start[position + 1]; e++)
+        read_operands(p, l, p->ends.list[e], (int32_t)position - 1, &born, &dead);
+    return dead;
 }
 
 /* Inputs without a reader: the caller writes them, so they stay until the first position is
@@ -149,6 +168,7 @@ void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, 
     l->peak_position = 0;
     for (uint32_t i = 0; i < p->n_units; i++) {
         uint64_t born = 0, dead = i ? 0 : unread;
+        if (p->ends.start) alive -= end_moves(p, l, i);
         run_unit(p, l, order[i], (int32_t)i, &born, &dead);
         alive += born;
         uint64_t now = alive + p->work[order[i]];
@@ -162,4 +182,5 @@ void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, 
         }
         alive -= dead;
     }
+    if (p->ends.start) end_moves(p, l, p->n_units);
 }

@@ -6,6 +6,7 @@
  *     pl_order_gather    updates of slots next to each other     gather.c
  *     pl_join_choose     inputs written into a concat's result   join.c
  *     add_buffers, add_copies, assign_offsets                    here; pack/pack.h finds offsets
+ *     pl_plan_place_moved, pl_plan_list_moves                    moves.c: values below the device
  *
  * Copies at the end (M5). A slot whose new value could not be produced in place gets it by a copy,
  * after all computation. The source of a copy may be the old value of another slot that is
@@ -38,6 +39,7 @@ typedef struct maker {
     pl_life life;
     uint32_t *placed_of; /* per buffer: its placed buffer, PL_NONE */
     uint32_t n_saved;    /* buffers at the end of the list that hold saved old values */
+    uint64_t *level_at;  /* per buffer below the device: its offset at its level */
 } maker;
 
 /* Returns where a value of the arena starts in its buffer. */
@@ -54,6 +56,9 @@ static pl_place place_of(const maker *m, uint32_t val)
     const pl_buffer *b = &m->q.buffer[s];
     int32_t slot = b->old_slot >= 0 ? b->old_slot : b->direct;
     if (slot >= 0) return (pl_place){PL_SPACE_STATE, slot, m->q.offset[val]};
+    if (b->level)
+        return (pl_place){b->level == PL_LEVEL_HOST ? PL_SPACE_HOST : PL_SPACE_DISK, -1,
+                          m->level_at[s] + m->q.offset[val]};
     uint64_t base = m->plan->buffers[m->placed_of[s]].offset;
     return (pl_place){PL_SPACE_ARENA, -1, base + offset_of(m, val)};
 }
@@ -107,7 +112,7 @@ static pl_status add_buffers(maker *m)
     for (uint32_t s = 0; s < q->n_buffers; s++) {
         const pl_buffer *b = &q->buffer[s];
         m->placed_of[s] = PL_NONE;
-        if (m->life.owner[s] != s || b->old_slot >= 0 || b->direct >= 0) continue;
+        if (m->life.owner[s] != s || b->old_slot >= 0 || b->direct >= 0 || b->level) continue;
         enum pl_component c = b->is_input ? PL_COMP_INPUTS
                               : grad[s]   ? PL_COMP_GRADIENTS
                                           : PL_COMP_ACTIVATIONS;
@@ -116,7 +121,7 @@ static pl_status add_buffers(maker *m)
                    b->bytes, m->life.first[s], m->life.last[s], c);
     }
     for (uint32_t s = 0; s < q->n_buffers; s++) {
-        if (q->buffer[s].old_slot >= 0 || q->buffer[s].direct >= 0) continue;
+        if (q->buffer[s].old_slot >= 0 || q->buffer[s].direct >= 0 || q->buffer[s].level) continue;
         m->placed_of[s] = m->placed_of[m->life.owner[s]];
         p->no_reuse_bytes += q->buffer[s].bytes;
     }
@@ -316,6 +321,7 @@ static pl_status write_places(maker *m)
     pl_plan *p = m->plan;
     const pl_graph *g = m->q.g;
     p->n_vals = g->n_vals;
+    PL_TRY(pl_plan_place_moved(&m->q, &m->life, p, &m->scratch, &m->level_at));
     p->place = pl_arena_new(&p->mem, pl_place, g->n_vals);
     p->work_offset = pl_arena_new(&p->mem, uint64_t, m->q.units->n + 1);
     p->work_bytes = pl_arena_new(&p->mem, uint64_t, m->q.units->n + 1);
@@ -409,6 +415,7 @@ static pl_status make(maker *m)
     PL_TRY(assign_offsets(m));
     PL_TRY(write_places(m));
     for (uint32_t i = 0; i < p->n_order; i++) p->order[i] = q->unit_id[p->order[i]];
+    PL_TRY(pl_plan_list_moves(q, p));
     return find_peak(m);
 }
 

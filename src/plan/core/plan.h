@@ -17,6 +17,8 @@
  *       later
  *   P4  a slot's old value stays until its last reader has run; at the end the slot has the new one
  *   P5  scratch touches nothing alive; everything lies inside the arena, 64-byte aligned
+ *   P6  a move begins at its position and has ended before position `end`: meanwhile nobody writes
+ *       its source, nobody reads or writes its destination; kernels touch the device only
  */
 #ifndef PL_PLAN_PLAN_H
 #define PL_PLAN_PLAN_H
@@ -29,13 +31,15 @@
 typedef enum pl_space {
     PL_SPACE_NONE, /* the value has no bytes: it lives inside a group */
     PL_SPACE_ARENA,
-    PL_SPACE_STATE
+    PL_SPACE_STATE, /* of a slot that lives at a lower level: its memory there */
+    PL_SPACE_HOST,  /* moved values: in the block of that level */
+    PL_SPACE_DISK
 } pl_space;
 
 typedef struct pl_place {
     pl_space space;
     int32_t slot;    /* PL_SPACE_STATE */
-    uint64_t offset; /* bytes, from the arena's base or the slot's first byte */
+    uint64_t offset; /* bytes, from the base of the arena or block, or from the slot's first byte */
 } pl_place;
 
 /* One range of the arena with one lifetime. */
@@ -60,6 +64,16 @@ typedef struct pl_plan_output {
     pl_place place;
 } pl_plan_output;
 
+/* A copy between levels that runs beside kernels: it begins when its position is reached and must
+ * have ended before position `end` begins. Moves of one channel run one after the other. */
+typedef struct pl_move {
+    uint32_t unit;
+    uint8_t from, to, channel; /* enum pl_memory_level, enum pl_channel */
+    int32_t begin, end;
+    pl_place source, dest;
+    uint64_t bytes;
+} pl_move;
+
 typedef struct pl_plan {
     pl_arena mem; /* all arrays below */
     uint32_t *order;
@@ -73,6 +87,10 @@ typedef struct pl_plan {
     uint32_t n_outputs;
     pl_placed_buffer *buffers;
     uint32_t n_buffers;
+    pl_move *moves; /* by position */
+    uint32_t n_moves;
+    uint64_t
+        level_bytes[PL_N_LEVELS]; /* blocks of the lower levels, slots that live there included */
     uint64_t arena_bytes;         /* height of the packing */
     uint64_t live_bound;          /* largest sum of buffers alive at one position */
     uint64_t no_reuse_bytes;      /* sum of all buffers, each value with bytes of its own */
@@ -91,6 +109,10 @@ typedef struct pl_plan_opts {
     bool no_join;       /* concats copy all their inputs */
     bool program_order; /* no search for a better order */
     bool gather;        /* the device runs adjacent updates as one launch */
+    /* Where slots live; NULL: on the device. */
+    const pl_homes *homes;
+    /* Per unit id that is a move: index in fixed_order before which it must have ended. */
+    const uint32_t *move_end;
     /* A given order: ids of all units that are not views. NULL: the planner searches one. */
     const uint32_t *fixed_order;
     uint64_t seed;
@@ -123,11 +145,13 @@ const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t
 /* Returns the label of the unit or copy at a position. */
 const char *pl_plan_position_label(const pl_graph *g, const pl_units *units, const pl_plan *p,
                                    int32_t position, char *buf, size_t cap);
-/* Sums the bytes alive at the peak by kind; slots of the store count whole. */
-void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N_COMPONENTS]);
+/* Sums the bytes alive on the device at the peak by kind; slots that live there count whole. */
+void pl_plan_components(const pl_graph *g, const pl_plan *p, const pl_homes *homes,
+                        uint64_t bytes[PL_N_COMPONENTS]);
 /* Returns the bytes of the results of all views, if they were copied. */
 uint64_t pl_view_bytes(const pl_graph *g, const pl_units *units);
-/* Returns the bytes of the whole store, each slot rounded up to the alignment. */
-uint64_t pl_state_bytes(const pl_store *s);
+/* Returns the bytes of the slots that live on the device, each rounded up to the alignment. homes:
+ * NULL: all of them. */
+uint64_t pl_state_bytes(const pl_store *s, const pl_homes *homes);
 
 #endif

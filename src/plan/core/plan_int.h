@@ -23,6 +23,7 @@ typedef struct pl_buffer {
     uint64_t bytes;    /* rounded up to the alignment */
     uint32_t val;      /* the value that names it */
     uint32_t producer; /* unit; PL_NONE for inputs and old values of slots */
+    uint8_t level;     /* enum pl_memory_level: where its bytes are */
     int32_t old_slot;  /* it is the old value of this slot; -1 */
     int32_t direct;    /* it is produced in this slot's memory; -1 */
     bool is_input;
@@ -78,6 +79,7 @@ typedef struct pl_problem {
     bool *shared;          /* per buffer: it lies in another, or another lies in it */
     uint32_t *old_of_slot; /* per slot: buffer of the old value, PL_NONE if unread */
     uint32_t n_slots;
+    pl_plan_rows ends; /* per position: moves that have ended before it; NULL: there are no moves */
 } pl_problem;
 
 static inline uint64_t pl_round_up(uint64_t bytes)
@@ -88,7 +90,7 @@ static inline uint64_t pl_round_up(uint64_t bytes)
 /* Returns the arena bytes that a buffer takes; a buffer in a slot takes none. */
 static inline uint64_t pl_buffer_arena_bytes(const pl_buffer *s)
 {
-    return s->old_slot >= 0 || s->direct >= 0 ? 0 : s->bytes;
+    return s->old_slot >= 0 || s->direct >= 0 || s->level ? 0 : s->bytes;
 }
 
 /* problem.c: units, buffers, in_place; then slots.c: which assigned values are made in their slot
@@ -125,6 +127,12 @@ void pl_life_replay(const pl_problem *p, const uint32_t *order, uint64_t limit, 
 pl_status pl_join_list(pl_problem *p, pl_arena *mem) PL_MUST_USE;
 pl_status pl_join_choose(pl_problem *p, const uint32_t *order, pl_arena *mem,
                          pl_life *l) PL_MUST_USE;
+
+/* moves.c: places the values that are moved below the device, each level by itself after the slots
+ * that live there; level_at: per buffer. Then lists the moves; p->order has unit ids. */
+pl_status pl_plan_place_moved(const pl_problem *q, const pl_life *l, pl_plan *p, pl_arena *scratch,
+                              uint64_t **level_at) PL_MUST_USE;
+pl_status pl_plan_list_moves(const pl_problem *q, pl_plan *p) PL_MUST_USE;
 
 /* order.c: writes the best order found to order[n_units]; *name is the strategy. *program_peak is
  * the peak of the order in which the graph was written, *own_peak the peak without in-place

@@ -5,6 +5,14 @@
 
 const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t cap)
 {
+    if (u->kind == PL_UNIT_MOVE) {
+        size_t at = (size_t)snprintf(buf, cap, "move ");
+        uint32_t from = u->in[0], node;
+        while (pl_node_get(g, node = pl_producer(g, from))->op == pl_node_get(g, u->nodes[0])->op)
+            from = pl_node_in(g, node)[0]; /* what was moved before */
+        if (at < cap) pl_node_label(g, node, buf + at, cap - at);
+        return buf;
+    }
     pl_node_label(g, u->nodes[u->n_nodes - 1], buf, cap);
     size_t n = 0;
     while (n < cap && buf[n]) n++;
@@ -45,18 +53,21 @@ static uint64_t slot_bytes(const pl_slot *s)
     return (pl_type_bytes(&s->type) + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
 }
 
-uint64_t pl_state_bytes(const pl_store *s)
+uint64_t pl_state_bytes(const pl_store *s, const pl_homes *homes)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < pl_store_count(s); i++) sum += slot_bytes(pl_store_slot(s, i));
+    for (int i = 0; i < pl_store_count(s); i++)
+        if (!pl_home_level(homes, i)) sum += slot_bytes(pl_store_slot(s, i));
     return sum;
 }
 
-void pl_plan_components(const pl_graph *g, const pl_plan *p, uint64_t bytes[PL_N_COMPONENTS])
+void pl_plan_components(const pl_graph *g, const pl_plan *p, const pl_homes *homes,
+                        uint64_t bytes[PL_N_COMPONENTS])
 {
     for (int c = 0; c < PL_N_COMPONENTS; c++) bytes[c] = 0;
     for (int i = 0; i < pl_store_count(g->store); i++) {
         const pl_slot *s = pl_store_slot(g->store, i);
+        if (pl_home_level(homes, i)) continue;
         bool model = s->kind == PL_SLOT_PARAM || s->kind == PL_SLOT_BUFFER;
         bytes[model ? PL_COMP_WEIGHTS : PL_COMP_OPTIMIZER] += slot_bytes(s);
     }

@@ -28,6 +28,7 @@ static uint32_t add_buffer(pl_problem *p, uint32_t val, uint64_t bytes, uint32_t
     p->buffer[p->n_buffers] = (pl_buffer){.bytes = pl_round_up(bytes),
                                           .val = val,
                                           .producer = producer,
+                                          .level = p->units->level ? p->units->level[val] : 0,
                                           .old_slot = -1,
                                           .direct = -1};
     return p->n_buffers++;
@@ -114,6 +115,7 @@ bool pl_problem_may_overwrite(const pl_problem *p, uint32_t id, uint32_t k, uint
 {
     const pl_unit *u = &p->units->unit[id];
     uint64_t bytes = pl_stored_bytes(p->g, p->units->bits, u->out[k]);
+    if (u->kind == PL_UNIT_MOVE) return false;
     if (bytes == 0 || pl_round_up(bytes) != p->buffer[in].bytes) return false;
     for (uint32_t i = 0; i < u->n_in; i++) {
         if (p->buffer_of[u->in[i]] != in) continue;
@@ -149,6 +151,25 @@ static pl_status list_in_place(pl_problem *p, pl_arena *mem, pl_arena *scratch)
     return PL_OK;
 }
 
+/* Lists which moves have ended before each position of the given order. */
+static pl_status list_ends(pl_problem *p, pl_arena *mem, pl_arena *scratch)
+{
+    const uint32_t *end = p->opts->move_end;
+    size_t n = 0;
+    if (!end || !p->opts->fixed_order) return PL_OK;
+    uint32_t(*pairs)[2] = pl_arena_alloc(scratch, (p->n_units + 1) * sizeof *pairs);
+    if (!pairs) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < p->n_units; i++) {
+        uint32_t id = p->opts->fixed_order[i];
+        if (id >= p->units->n || p->units->unit[id].kind != PL_UNIT_MOVE) continue;
+        PL_FAIL_IF(end[id] <= i || end[id] > p->n_units, PL_ERR_PLAN,
+                   "the move at %u cannot end at %u", i, end[id]);
+        pairs[n][0] = end[id];
+        pairs[n++][1] = p->unit_number[id];
+    }
+    return pl_plan_rows_make(mem, p->n_units + 1, (const uint32_t(*)[2])pairs, n, &p->ends);
+}
+
 /* An output is read by the caller after the run. */
 static void pin_outputs(pl_problem *p)
 {
@@ -182,6 +203,7 @@ pl_status pl_problem_build(pl_problem *p, pl_arena *mem)
     pl_status rc = link_reads(p, mem, &scratch);
     if (rc == PL_OK) rc = link_writes(p, mem, &scratch);
     if (rc == PL_OK) rc = list_in_place(p, mem, &scratch);
+    if (rc == PL_OK) rc = list_ends(p, mem, &scratch);
     pl_arena_release(&scratch);
     return rc;
 }

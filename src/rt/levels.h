@@ -1,0 +1,39 @@
+/* levels.h - the memory below the device of one session: a pinned host block, a file, and the
+ * threads that move bytes to and from the file beside the kernels.
+ *
+ *     open ... { begin, wait, begin, wait, ..., end_run } for every run ... free
+ *
+ * Everything a run needs exists when pl_levels_open returns: runs allocate nothing, open nothing
+ * and start no thread (M9 of docs/MEMORY.md). The file has no name from the first moment on, so a
+ * killed process leaves nothing behind.
+ */
+#ifndef PL_RT_LEVELS_H
+#define PL_RT_LEVELS_H
+
+#include "rt/device.h"
+
+typedef struct pl_levels pl_levels;
+
+/* bytes: the size of each level's block; bytes[PL_LEVEL_DEVICE] does not count. disk_dir: folder of
+ * the file; needed where bytes[PL_LEVEL_DISK] is not 0. A machine without the memory, or a file
+ * system without the room, is an error that names both numbers. */
+pl_status pl_levels_open(const pl_device *dev, const uint64_t bytes[PL_N_LEVELS],
+                         const char *disk_dir, pl_levels **out) PL_MUST_USE;
+void pl_levels_free(pl_levels *l); /* NULL is fine */
+/* Returns the host block; NULL: there is none. */
+void *pl_levels_host(const pl_levels *l);
+
+/* Copy bytes [at, at + bytes) of a level's block, between runs. */
+pl_status pl_levels_read(pl_levels *l, int level, uint64_t at, void *to, size_t bytes) PL_MUST_USE;
+pl_status pl_levels_write(pl_levels *l, int level, uint64_t at, const void *from,
+                          size_t bytes) PL_MUST_USE;
+
+/* Begins a move of channel READ or WRITE, after the moves that its wait[] names. The bound unit
+ * must outlive the run. */
+pl_status pl_levels_begin(pl_levels *l, const pl_bound_unit *move) PL_MUST_USE;
+/* Waits until the first `number` moves of a channel have ended; a move that failed is the error. */
+pl_status pl_levels_wait(pl_levels *l, pl_channel channel, uint32_t number) PL_MUST_USE;
+/* Waits for everything that has begun, and ends the run: moves are numbered from 1 again. */
+pl_status pl_levels_end_run(pl_levels *l) PL_MUST_USE;
+
+#endif
