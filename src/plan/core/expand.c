@@ -1,4 +1,4 @@
-/* expand.c - see expand.h (M12).
+/* expand.c - see expand.h (M12, M14).
  *
  * Sources come first, then the runs in the order of the list, then the effects. `now` maps each
  * value of the old graph to its latest copy. A view is created when a unit reads it, from the
