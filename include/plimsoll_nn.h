@@ -285,6 +285,10 @@ PL_API pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels);
  * is 0 when none counts. */
 PL_API pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels,
                                          pl_cross_entropy o);
+/* Cross-entropy against two labels: the mean over rows of share * loss(labels) + (1 - share) *
+ * loss(mixed), share f32 [..]; for mixup and CutMix. All rows count. */
+PL_API pl_val pl_loss_cross_entropy_mixed(pl_graph *g, pl_val logits, pl_val labels, pl_val mixed,
+                                          pl_val share, pl_cross_entropy o);
 PL_API pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target);
 PL_API pl_val pl_loss_hinge_d(pl_graph *g, pl_val on_real, pl_val on_fake);
 PL_API pl_val pl_loss_hinge_g(pl_graph *g, pl_val on_fake);

@@ -60,6 +60,13 @@ PL_API void pl_builder_array(pl_builder *b, const char *name, pl_val v);
  * models whose loss hides a divergence (nan_to_num). */
 PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
 
+/* Cross-entropy of a classifier: logits [batch, K] against `label`, the input `name`, i32 or i64
+ * [batch] (pl_loss_cross_entropy_with). With it data.mixup and data.cutmix work: while one of them
+ * is set, the training program has two more inputs, NAME.mixed (i32 or i64: label of the second
+ * picture) and NAME.share (f32: weight of the first), which the engine fills (docs/DATA.md). */
+PL_API pl_val pl_builder_label_loss(pl_builder *b, pl_nn *m, pl_val logits, const char *name,
+                                    pl_val label, pl_cross_entropy o);
+
 /* ---- steps of several programs ------------------------------------------------------------- */
 /* A step may run further programs: a discriminator beside a generator, a penalty every 16 steps,
  * the same model at several resolutions. Each program has its own graph over the same store and its

@@ -122,13 +122,13 @@ static pl_status build(pl_builder *b)
     pl_nn *m = pl_builder_train(b);
     pl_val logits = logits_of(b, m, &n);
     pl_cross_entropy o = {.smoothing = pl_config_float(c, "loss.smoothing")};
-    pl_builder_minimise(
-        b, pl_loss_cross_entropy_with(m->g, logits, pl_input(m->g, "label", labels), o));
+    pl_val label = pl_input(m->g, "label", labels);
+    pl_builder_minimise(b, pl_builder_label_loss(b, m, logits, "label", label, o));
     classify_state_facts(b);
 
     m = pl_builder_eval(b);
     logits = logits_of(b, m, &n);
-    pl_val label = pl_input(m->g, "label", labels);
+    label = pl_input(m->g, "label", labels);
     pl_output(m->g, "loss", pl_loss_cross_entropy(m->g, logits, label));
     pl_output(m->g, "accuracy", within(m->g, logits, label, 1));
     if (n.classes > 5) pl_output(m->g, "top5", within(m->g, logits, label, 5));

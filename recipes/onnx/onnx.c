@@ -154,6 +154,14 @@ static pl_val scalar_of(onnx_part *p, const onnx_term *t, pl_val x)
     return pl_cast(p->m->g, pl_reshape(p->m->g, x, 0, NULL), PL_F32);
 }
 
+/* Whether batches with one label a sample are mixed (data.mixup, data.cutmix). */
+static bool is_mixed(const onnx_part *p, const onnx_term *t, const pl_type *output)
+{
+    const pl_config *c = pl_builder_config(p->b);
+    bool on = pl_config_float(c, "data.mixup") > 0 || pl_config_float(c, "data.cutmix") > 0;
+    return on && p->m->training && strcmp(t->kind, "cross_entropy") == 0 && output->rank == 2;
+}
+
 static pl_val loss_of(onnx_part *p, const onnx_term *t)
 {
     pl_val x = onnx_value_of(p, t->output);
@@ -171,7 +179,12 @@ static pl_val loss_of(onnx_part *p, const onnx_term *t)
         int axis = o.axis ? o.axis : type.rank == 3 ? 2 : 1;
         pl_builder_outputs(p->b, type.dim[axis < 0 ? axis + type.rank : axis]);
     }
-    return pl_task_loss(p->m, t->kind, x, target_of(p, t, &target), o);
+    pl_val expected = target_of(p, t, &target);
+    if (is_mixed(p, t, &type))
+        return pl_builder_label_loss(
+            p->b, p->m, x, target_name(p, t, &target), expected,
+            (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore});
+    return pl_task_loss(p->m, t->kind, x, expected, o);
 }
 
 /* The weighted sum of all terms; each of several terms is an output of its own, too. */

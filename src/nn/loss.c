@@ -102,6 +102,19 @@ pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels, pl_
     return end(g, pl_div(g, pl_sum(g, rows, PL_AXES_ALL, false), pl_select(g, some, n, one)));
 }
 
+pl_val pl_loss_cross_entropy_mixed(pl_graph *g, pl_val logits, pl_val labels, pl_val mixed,
+                                   pl_val share, pl_cross_entropy o)
+{
+    if (!pl_val_ok(logits) || !pl_val_ok(labels) || !pl_val_ok(mixed)) return PL_NO_VAL;
+    pl_scope_push(g, "loss");
+    pl_val own = pl_cross_entropy_rows(g, logits, labels, o, NULL),
+           other = pl_cross_entropy_rows(g, logits, mixed, o, NULL);
+    pl_scope_pop(g);
+    begin(g);
+    pl_val apart = pl_mul(g, share, pl_sub(g, own, other));
+    return end(g, mean_all(g, pl_add(g, other, apart)));
+}
+
 pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target)
 {
     begin(g);

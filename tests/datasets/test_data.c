@@ -342,12 +342,12 @@ TEST(data_views_write_mirrored_planes_and_bytes)
     pl_view v = {.w = 1, .h = 1, .flip = true};
     pl_pixels to = {.data = f, .w = 2, .h = 2, .channels = 3, .planar = true, .low = -1, .high = 1};
     memcpy(copy, rgb, 12);
-    pl_view_write(&v, copy, 6, &to);
+    pl_view_write(&v, copy, 6, &to, NULL);
     CHECK(f[0] == -1 && f[1] == 1 && f[4] == 1 && f[5] == -1); /* mirrored red and green planes */
     uint8_t u[12];
     v.flip = false;
     to = (pl_pixels){.data = u, .w = 2, .h = 2, .channels = 3, .bytes = true};
-    pl_view_write(&v, copy, 6, &to);
+    pl_view_write(&v, copy, 6, &to, NULL);
     CHECK(memcmp(u, rgb, 12) == 0);
     v = (pl_view){.w = 1,
                   .h = 1,
@@ -356,12 +356,12 @@ TEST(data_views_write_mirrored_planes_and_bytes)
                   .contrast = 1,
                   .saturate = 1,
                   .hue = 1.0f / 3};
-    pl_view_write(&v, copy, 6, &to); /* a third of a turn: red to green */
+    pl_view_write(&v, copy, 6, &to, NULL); /* a third of a turn: red to green */
     CHECK(u[0] == 0 && u[1] == 255 && u[2] == 0);
     v.hue = 0;
     v.saturate = 0;
     memcpy(copy, rgb, 12);
-    pl_view_write(&v, copy, 6, &to);
+    pl_view_write(&v, copy, 6, &to, NULL);
     CHECK_INT(u[0], 76);
     CHECK_INT(u[2], 76);
 }
@@ -398,13 +398,13 @@ TEST(data_bytes_widen_to_the_values_of_the_table)
     CHECK(wide[0] != wide[1]);
     pl_view v = {.w = 1, .h = 1, .flip = true};
     pl_pixels to = {.data = row, .w = 256, .h = 1, .channels = 3, .low = -1, .high = 1};
-    pl_view_write(&v, bytes, 768, &to);
+    pl_view_write(&v, bytes, 768, &to, NULL);
     for (int x = 0; x < 256; x++)
         for (int c = 0; c < 3; c++)
             CHECK(row[3 * x + c] == (float)bytes[3 * (255 - x) + c] * (2.0f / 255) - 1.0f);
     uint8_t mirrored[768];
     to = (pl_pixels){.data = mirrored, .w = 256, .h = 1, .channels = 3, .bytes = true};
-    pl_view_write(&v, bytes, 768, &to);
+    pl_view_write(&v, bytes, 768, &to, NULL);
     for (int x = 0; x < 256; x++) CHECK(memcmp(mirrored + 3 * x, bytes + 3 * (255 - x), 3) == 0);
 }
 

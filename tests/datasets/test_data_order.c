@@ -36,7 +36,7 @@ TEST(data_views_are_random)
         uint8_t white[SIDES * SIDES * 3];
         memset(white, 255, sizeof white);
         pl_pixels to = {.data = px, .w = SIDES, .h = SIDES, .channels = 1, .low = -1, .high = 1};
-        pl_view_write(&v, white, 3 * SIDES, &to);
+        pl_view_write(&v, white, 3 * SIDES, &to, NULL);
         int zeros = 0;
         for (int k = 0; k < SIDES * SIDES; k++) zeros += px[k] == 0;
         CHECK(v.ew > 0 ? zeros < SIDES * SIDES / 2 : zeros == 0);

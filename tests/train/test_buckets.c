@@ -3,7 +3,7 @@
 #include "tests/datasets/made_images.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
 #include "train/data/prefetch.h"
 #include "train/data/source.h"
 

@@ -45,13 +45,13 @@ size_t pl_rgb_resize_bytes(pl_filter f, int src_w, int src_h, int w, int h)
            (size_t)w * (size_t)src_h * 3;
 }
 
-static void weigh(pl_axis *a, pl_filter f, int i, int src, double from, double scale)
+static void weigh(pl_axis *a, pl_filter f, int i, double from, double scale)
 {
     double unit = scale > 1 ? scale : 1, wide = reach(f) * unit, centre = from + (i + 0.5) * scale,
            sum = 0;
     int lo = (int)(centre - wide + 0.5), hi = (int)(centre + wide + 0.5);
-    if (lo < 0) lo = 0;
-    if (hi > src) hi = src;
+    if (lo < a->from) lo = a->from;
+    if (hi > a->to) hi = a->to;
     if (hi - lo > a->cap) hi = lo + a->cap;
     int32_t *w = a->weight + (size_t)i * (size_t)a->cap;
     for (int pass = 0; pass < 2; pass++) {
@@ -67,15 +67,18 @@ static void weigh(pl_axis *a, pl_filter f, int i, int src, double from, double s
     a->count[i] = hi - lo;
 }
 
-static pl_axis make_axis(pl_filter f, int src, int n, double from, double to, int32_t **work)
+static pl_axis make_axis(pl_filter f, int src, int n, double from, double to, bool closed,
+                         int32_t **work)
 {
     pl_axis a = {.n = n,
                  .cap = taps(f, src, n),
+                 .from = closed ? (int)floor(from) : 0,
+                 .to = closed ? (int)ceil(to) : src,
                  .first = *work,
                  .count = *work + n,
                  .weight = *work + 2 * n};
     *work += axis_ints(f, src, n);
-    for (int i = 0; i < n; i++) weigh(&a, f, i, src, from, (to - from) / n);
+    for (int i = 0; i < n; i++) weigh(&a, f, i, from, (to - from) / n);
     return a;
 }
 
@@ -134,8 +137,8 @@ void pl_resizer_init(pl_resizer *z, pl_filter f, int src_w, int src_h, pl_crop_b
         z->bottom = z->top + h;
         return;
     }
-    z->x = make_axis(f, src_w, w, box.x0, box.x1, &ints);
-    z->y = make_axis(f, src_h, h, box.y0, box.y1, &ints);
+    z->x = make_axis(f, src_w, w, box.x0, box.x1, box.closed, &ints);
+    z->y = make_axis(f, src_h, h, box.y0, box.y1, box.closed, &ints);
     z->strip = (uint8_t *)ints;
     z->top = z->y.first[0];
     z->bottom = z->y.first[h - 1] + z->y.count[h - 1];

@@ -13,6 +13,7 @@
 /* Part of an image, in its pixels; edges may lie inside a pixel. */
 typedef struct pl_crop_box {
     double x0, y0, x1, y1;
+    bool closed; /* pixels outside the box do not count, as if the box were the whole image */
 } pl_crop_box;
 
 typedef enum pl_filter { PL_FILTER_TRIANGLE, PL_FILTER_LANCZOS } pl_filter;
@@ -30,6 +31,7 @@ void pl_rgb_resize(pl_filter f, const uint8_t *src, int src_w, int src_h, pl_cro
  * memory. */
 typedef struct pl_axis {
     int n, cap;                      /* outputs; room for taps of each */
+    int from, to;                    /* pixels of the source that count */
     int32_t *first, *count, *weight; /* output i is the sum of taps from first[i] on */
 } pl_axis;
 typedef struct pl_resizer {

@@ -25,12 +25,14 @@ static pl_status reserve(pl_image_range *r, size_t bytes)
     return PL_OK;
 }
 
-/* The strip of a resize is as high as the image: bounded by the longest allowed side. */
+/* The strip of a resize is as high as the image: bounded by the longest allowed side. RandAugment
+ * needs a second picture. */
 static size_t work_bytes(const pl_image_set_opts *o)
 {
-    return pl_rgb_resize_bytes(o->filter, o->limits.max_side, o->limits.max_side, o->most_w,
-                               o->most_h) +
-           PAGE;
+    size_t resize = pl_rgb_resize_bytes(o->filter, o->limits.max_side, o->limits.max_side,
+                                        o->most_w, o->most_h),
+           picture = 3 * (size_t)o->most_w * (size_t)o->most_h;
+    return (resize > picture ? resize : picture) + PAGE;
 }
 
 static pl_status open_thread(pl_image_set *s, pl_image_thread *t)

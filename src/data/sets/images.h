@@ -14,7 +14,7 @@
 #ifndef PL_DATA_IMAGES_H
 #define PL_DATA_IMAGES_H
 
-#include "data/image/augment.h"
+#include "data/augment/augment.h"
 #include "data/image/image.h"
 #include "data/sets/items.h"
 

@@ -154,7 +154,9 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
 {
     pl_augment a = s->o.augment;
     double aspect = r->n_to ? (double)r->to[0].w / r->to[0].h : 1, share = 1;
-    bool pixels = a.crop == PL_CROP_PIXELS;
+    bool pixels = a.crop == PL_CROP_PIXELS && !a.resize, random = a.crop == PL_CROP_PIXELS;
+    bool resized = a.resize && r->n_to && a.crop != PL_CROP_STRETCH &&
+                   (r->eval || random || a.crop == PL_CROP_CENTER);
     if (pixels && r->n_to) {
         share = fmin(1, fmax((double)r->to[0].w / info->width, (double)r->to[0].h / info->height));
         a.crop = PL_CROP_RANDOM;
@@ -163,6 +165,9 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
     pl_view v =
         r->eval ? pl_view_center(&a, info->width, info->height, aspect)
                 : pl_view_draw(&a, r->seed, r->epoch, r->sample, info->width, info->height, aspect);
+    if (resized)
+        pl_view_resized(&v, &a, random && !r->eval, r->seed, r->epoch, r->sample, info->width,
+                        info->height, r->to[0].w, r->to[0].h);
     if (!pixels || share == 1) return v;
     if (r->eval) {
         v.x += v.w * (1 - share) / 2;
@@ -180,7 +185,7 @@ static pl_view view_of(const pl_image_set *s, const pl_image_read *r, const pl_i
 static bool is_direct(const outputs *o, const pl_view *v, const pl_image_info *info, int w, int h)
 {
     const pl_pixels *to = o->to[0];
-    bool plain = v->w == 1 && v->h == 1 && !v->flip && !v->coloured && v->ew <= 0;
+    bool plain = v->w == 1 && v->h == 1 && !v->flip && !pl_view_changes(v) && v->ew <= 0;
     return o->n == 1 && plain && to->bytes && !to->planar && to->channels == 3 && to->w == w &&
            to->h == h && info->format == PL_IMAGE_JPEG && strcmp(info->colour, "CMYK") != 0;
 }
@@ -199,7 +204,7 @@ static pl_status read_by_rows(pl_filter f, pl_image_thread *t, size_t n, const p
                     t->resized.at, to->w, to->h, t->work.at);
     PL_TRY(pl_image_rows(t->file.at, n, info, t->pixels.at, give_row, &z));
     pl_resizer_finish(&z);
-    pl_view_write(v, t->resized.at, 3 * (size_t)to->w, to);
+    pl_view_write(v, t->resized.at, 3 * (size_t)to->w, to, t->work.at);
     return PL_OK;
 }
 
@@ -212,13 +217,13 @@ static void write_outputs(pl_filter f, pl_image_thread *t, const outputs *o, con
         const pl_pixels *to = o->to[k];
         uint8_t *rgb = t->resized.at;
         size_t stride = 3 * (size_t)to->w;
-        if (pl_crop_box_is_plain(box, to->w, to->h) && !v->coloured) {
+        if (pl_crop_box_is_plain(box, to->w, to->h) && !pl_view_changes(v)) {
             stride = 3 * (size_t)w;
             rgb = t->pixels.at + (size_t)box.y0 * stride + 3 * (size_t)box.x0;
         } else {
             pl_rgb_resize(f, t->pixels.at, w, h, box, rgb, to->w, to->h, t->work.at);
         }
-        pl_view_write(v, rgb, stride, to);
+        pl_view_write(v, rgb, stride, to, t->work.at);
     }
 }
 

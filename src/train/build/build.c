@@ -25,6 +25,7 @@
 #include "base/sys.h"
 #include "rt/device.h"
 #include "train/data/cache.h"
+#include "train/data/mix_batch.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -167,6 +168,7 @@ pl_status pl_run_build(pl_run *r)
     PL_TRY(pl__ranks_configure(r));
     open_beside(r, &o);
     pl_status rc = pl__choose_build(r);
+    if (rc == PL_OK && r->purpose.goal == PL_GOAL_TRAIN) rc = pl__mix_check(r);
     pl__run_note_used(r); /* memory that the process takes later is not this run's */
     return end_opening(&o, rc);
 }

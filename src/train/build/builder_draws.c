@@ -1,6 +1,7 @@
 /* builder_draws.c - random numbers of recipes. They go through the builder, so that a replay can
- * feed them from a dump. */
+ * feed them from a dump. Labels of batches that are mixed at random are here too. */
 #include "train/build/builder.h"
+#include "train/data/mix_batch.h"
 
 pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type)
 {
@@ -52,4 +53,16 @@ pl_val pl_draw_chance(pl_builder *b, pl_nn *m, const char *name, pl_type type, d
     real.dtype = PL_F32;
     pl_val u = pl_random_uniform(m->g, pl_nn_key(m), real);
     return pl_lt(m->g, u, pl_full_like(m->g, u, p));
+}
+
+pl_val pl_builder_label_loss(pl_builder *b, pl_nn *m, pl_val logits, const char *name, pl_val label,
+                             pl_cross_entropy o)
+{
+    if (!m->training || !pl__mix_wanted(pl_builder_config(b)) || !pl_val_ok(label))
+        return pl_loss_cross_entropy_with(m->g, logits, label, o);
+    pl_type rows = pl_val_type(m->g, label);
+    pl_val mixed = pl_input(m->g, pl_nn_name(m, "%s.mixed", name), rows);
+    rows.dtype = PL_F32;
+    pl_val share = pl_input(m->g, pl_nn_name(m, "%s.share", name), rows);
+    return pl_loss_cross_entropy_mixed(m->g, logits, label, mixed, share, o);
 }

@@ -296,6 +296,11 @@ const pl_config_entry pl_engine_schema[] = {
     {"data.eval_size", PL_CONFIG_FLOAT, "1", .min = 0.01, .max = 1, .cache = PL_CACHE_VALUE,
      .doc = "Images: side of the centre crop of evaluations and predictions, as a fraction of the "
             "largest (0.875: 224 of 256 pixels)."},
+    {"data.resize_side", PL_CONFIG_INT, "null", .min = 1, .max = 65535, .cache = PL_CACHE_VALUE,
+     .doc = "Images: resize the shorter side to this many pixels and cut the picture out of the "
+            "middle, in evaluations, predictions and data.crop=center (torchvision: Resize and "
+            "CenterCrop), or anywhere in training with data.crop=pixels (RandomCrop); null: "
+            "data.eval_size."},
     {"data.mask_values", PL_CONFIG_INTS, "null", .min = 0, .max = 255,
      .doc = "Images with masks: pixel value of each class in the PNG masks, [0, 255]; null: 0, 1, "
             "2, ..., where pixels with 255 are ignored."},
@@ -316,6 +321,19 @@ const pl_config_entry pl_engine_schema[] = {
             "(full turns)."},
     {"data.erase", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1,
      .doc = "Images: probability that a random rectangle of 2 to 33 % of the area is set to zero."},
+    {"data.rand_augment", PL_CONFIG_INT, "0", .min = 0, .max = 8,
+     .doc = "Images: RandAugment as torchvision has it: number of operations for each picture "
+            "(torchvision: 2); 0: off."},
+    {"data.rand_augment_strength", PL_CONFIG_INT, "9", .min = 0, .max = 30,
+     .doc = "data.rand_augment: strength of the operations (torchvision: magnitude)."},
+    {"data.mixup", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1000,
+     .doc = "Classification: mixup, each picture of a batch becomes a weighted sum with the one "
+            "before it; the weight is drawn from Beta(a, a) with this a; 0: off."},
+    {"data.cutmix", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1000,
+     .doc =
+         "Classification: CutMix, each picture of a batch gets a rectangle of the one before it; "
+         "its area is drawn from Beta(a, a) with this a; 0: off. With data.mixup each batch has "
+         "one of the two, at random."},
     {"data.pool", PL_CONFIG_INT, "0", .min = 0, .max = 1e9,
      .doc = "Shuffle buffer of this many samples: batches are drawn from it at random and refilled "
             "with the next samples; 0: off."},

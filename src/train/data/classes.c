@@ -10,7 +10,7 @@
 #include "base/sys.h"
 #include "io/safetensors.h"
 #include "train/data/cache.h"
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
 #include "train/files/checkpoint.h"
 
 #include <jansson.h>

@@ -1,6 +1,8 @@
 /* dataset.c - see dataset.h. */
 #include "train/data/dataset.h"
 
+#include "train/data/mix_batch.h"
+
 #include "base/hash.h"
 #include "base/sys.h"
 #include "data/sets/array.h"
@@ -13,6 +15,7 @@
 
 typedef struct column {
     const char *input, *field;
+    pl_type type; /* of the input */
     size_t row_bytes;
     pl_array *array;
 } column;
@@ -29,6 +32,7 @@ typedef struct part {
 struct pl_dataset {
     pl_arena mem;
     const char *dir, *fields;
+    bool mixed;
     part parts[2]; /* by pl_subset */
 };
 
@@ -202,17 +206,19 @@ static pl_status open_part(pl_dataset *d, part *p, const char *base, const pl_pr
     p->columns = pl_arena_new(&d->mem, column, (size_t)n + 1);
     const char **fields = pl_arena_new(&d->mem, const char *, (size_t)n + 1);
     if (!p->columns || !fields) return PL_ERR_MEMORY;
+    int columns = 0;
     for (int i = 0; i < n; i++) {
-        column *c = &p->columns[i];
+        column *c = &p->columns[columns];
+        if (d->mixed && pl__mix_fills(pl_program_input_name(prog, i))) continue;
         c->input = pl_arena_strdup(&d->mem, pl_program_input_name(prog, i));
         c->field = c->input ? pl_dataset_field(&d->mem, d->fields, c->input) : NULL;
         if (!c->field) return PL_ERR_MEMORY;
-        fields[i] = c->field;
+        c->type = pl_program_input_type(prog, i);
+        fields[columns++] = c->field;
     }
-    for (int i = 0; i < n; i++) {
-        pl_type input = pl_program_input_type(prog, i);
+    for (int i = 0; i < columns; i++) {
         p->n++;
-        PL_TRY(open_column(d, p, &p->columns[i], base, &input, fields));
+        PL_TRY(open_column(d, p, &p->columns[i], base, &p->columns[i].type, fields));
     }
     return PL_OK;
 }
@@ -244,6 +250,7 @@ pl_status pl_dataset_open(const char *dir, const pl_dataset_opts *o, pl_dataset 
     if (!d) return PL_ERR_MEMORY;
     d->dir = pl_arena_strdup(&d->mem, dir);
     d->fields = pl_arena_strdup(&d->mem, o->fields);
+    d->mixed = o->mixed;
     pl_status rc = d->dir && d->fields ? open_parts(d, o) : PL_ERR_MEMORY;
     if (rc != PL_OK) {
         pl_dataset_close(d);

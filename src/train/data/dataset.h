@@ -28,6 +28,7 @@ typedef struct pl_dataset_opts {
     const pl_program *train; /* NULL: its samples are not read */
     const pl_program *eval;  /* likewise */
     bool folded;             /* evaluations read the training set too (data.folds) */
+    bool mixed;              /* inputs of pl__mix_fills are not in the files */
     double eval_share;       /* of a set without evaluation files; 0: none */
 } pl_dataset_opts;
 pl_status pl_dataset_open(const char *dir, const pl_dataset_opts *o, pl_dataset **out) PL_MUST_USE;

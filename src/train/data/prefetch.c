@@ -11,7 +11,8 @@
 #include "base/threads.h"
 #include "data/sets/loader.h"
 #include "rt/device.h"
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
+#include "train/data/mix_batch.h"
 #include "train/data/source.h"
 
 #include <string.h>
@@ -48,6 +49,7 @@ struct pl_prefetch {
     int workers;
     pl_loader *loader;         /* NULL: no worker threads, the caller reads */
     int64_t *samples, *passes; /* of a batch that the caller reads */
+    void *extra;               /* pl__mix_bytes for it */
     int64_t held; /* batch whose buffer is kept for the next programs of the step; -1: none */
     void *buffer; /* that buffer */
 };
@@ -154,12 +156,21 @@ static size_t batch_bytes(const pl_run *r)
 {
     size_t most = 0;
     for (int k = 0; k < r->build->n_variants; k++) {
-        size_t sum = aligned(2 * (size_t)r->build->micro * sizeof(int64_t));
+        size_t sum = aligned(2 * (size_t)r->build->micro * sizeof(int64_t)) + pl__mix_bytes(r, k);
         input_walk w = {.r = r, .bucket = k};
         place p;
         while (next_input(&w, &p)) sum += aligned(place_bytes(&p));
         if (sum > most) most = sum;
     }
+    return most;
+}
+
+/* Returns pl__mix_bytes of the largest bucket. */
+static size_t most_extra(const pl_run *r)
+{
+    size_t most = 0;
+    for (int k = 0; k < r->build->n_variants; k++)
+        if (pl__mix_bytes(r, k) > most) most = pl__mix_bytes(r, k);
     return most;
 }
 
@@ -178,7 +189,7 @@ uint64_t pl_prefetch_bytes(const pl_run *r)
     int workers = workers_of(r);
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
     bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
-    return bytes + (own ? r->recipe->data_bytes(r->config) : 0) +
+    return bytes + most_extra(r) + (own ? r->recipe->data_bytes(r->config) : 0) +
            pl__images_bytes(r, workers + callers_of());
 }
 
@@ -233,11 +244,15 @@ static pl_status fill_ring(void *ctx, int64_t number, void *buffer, int worker)
     pl_batch batch = {.find = find_ring_input, .input_at = ring_input_at, .find_ctx = &where};
     int64_t *samples = (void *)((char *)buffer + where.layout->samples_at),
             *passes = samples + r->build->micro;
-    pl_source_choose(r, number, true, samples, passes);
+    pl_choice all = {.number = number, .n = r->build->micro, .pooled = true};
+    pl_source_choose(r, all, samples, passes);
     pl_read_job job = {.subset = PL_SUBSET_TRAIN,
                        .bucket = bucket,
                        .samples = samples,
                        .passes = passes,
+                       .rows = r->build->micro,
+                       .extra = samples + aligned(2 * (size_t)r->build->micro * sizeof *samples) /
+                                              sizeof *samples,
                        .batch = &batch,
                        .thread = worker,
                        .n_threads = 1,
@@ -256,6 +271,8 @@ static pl_status read_now(pl_run *r, pl_subset subset, int bucket, pl_program *p
                        .bucket = bucket,
                        .samples = s->samples,
                        .passes = s->passes,
+                       .rows = r->build->micro,
+                       .extra = s->extra,
                        .batch = &batch,
                        .thread = s->workers,
                        .n_threads = callers_of(),
@@ -377,7 +394,8 @@ pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t number)
     pl_prefetch *s = r->data.prefetch;
     int bucket = pl_source_bucket(r, number / r->build->accumulate);
     if (!s->loader) {
-        pl_source_choose(r, number, true, s->samples, s->passes);
+        pl_choice all = {.number = number, .n = r->build->micro, .pooled = true};
+        pl_source_choose(r, all, s->samples, s->passes);
         return read_now(r, PL_SUBSET_TRAIN, bucket, p, number);
     }
     PL_TRY(hold(s, number));
@@ -427,7 +445,9 @@ static pl_status lay_out(pl_run *r, pl_prefetch *in)
     in->layouts = pl_arena_new(&in->mem, layout, r->build->n_variants);
     in->samples = pl_arena_new(&in->mem, int64_t, r->build->micro);
     in->passes = pl_arena_new(&in->mem, int64_t, r->build->micro);
-    if (!in->layouts || !in->samples || !in->passes) return PL_ERR_MEMORY;
+    size_t extra = most_extra(r);
+    in->extra = pl_arena_alloc(&in->mem, extra + 1);
+    if (!in->layouts || !in->samples || !in->passes || !in->extra) return PL_ERR_MEMORY;
     for (int k = 0; k < r->build->n_variants; k++) PL_TRY(lay_out_bucket(r, in, k));
     in->bytes = batch_bytes(r);
     return PL_OK;

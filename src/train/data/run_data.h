@@ -34,11 +34,13 @@ struct pl_batch {
 typedef struct pl_read_job {
     pl_subset subset;
     int bucket;
-    int64_t *samples, *passes; /* r->build->micro of them */
+    int64_t *samples, *passes; /* `rows` of them */
+    int64_t rows;              /* r->build->micro */
     pl_batch *batch;
     int thread, n_threads; /* scratch memory of threads [thread, thread + n_threads) may be used */
     bool bytes;            /* images of pl__images_as_bytes are written as bytes */
     int64_t number;        /* of the training batch; -1: not a training batch */
+    void *extra;           /* mix_batch.c: memory for one more sample, pl__mix_bytes */
 } pl_read_job;
 
 /* Opens the recipe's own data, once. */

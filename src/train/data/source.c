@@ -3,7 +3,8 @@
 
 #include "train/data/cache.h"
 #include "train/data/dataset.h"
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
+#include "train/data/mix_batch.h"
 #include "train/data/text_set.h"
 
 #include <math.h>
@@ -46,19 +47,20 @@ int pl_source_bucket(const pl_run *r, int64_t step)
 }
 
 /* ---- which samples -------------------------------------------------------------------------- */
-void pl_source_choose(pl_run *r, int64_t number, bool pooled, int64_t *samples, int64_t *passes)
+void pl_source_choose(pl_run *r, pl_choice c, int64_t *samples, int64_t *passes)
 {
     uint64_t seed = (uint64_t)pl_config_int(r->config, "seed");
     int64_t size = pl_source_size(r, PL_SUBSET_TRAIN),
-            pool = pooled ? pl_config_int(r->config, "data.pool") : 0;
+            pool = c.pooled ? pl_config_int(r->config, "data.pool") : 0;
     if (r->data.images) {
-        pl__images_choose(r, seed, number, pool, samples, passes);
+        pl__images_choose(r, seed, c, pool, samples, passes);
         return;
     }
     pl_fold f;
     bool left_out = pl_source_fold(r, &f);
-    for (int64_t i = 0; i < r->build->micro; i++) {
-        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
+    for (int64_t i = 0; i < c.n; i++) {
+        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r),
+                                   pl__ranks_position(r, c.number, c.first + i));
         samples[i] = size <= 0 ? p : pl__sample_at(seed, size, p);
         if (left_out && samples[i] >= f.begin) samples[i] += f.end - f.begin;
         passes[i] = size <= 0 ? 0 : p / size;
@@ -117,7 +119,7 @@ static pl_status check_finite(pl_run *r, const pl_read_job *j)
 
 static pl_status read_samples(pl_run *r, const pl_read_job *j)
 {
-    int n = (int)r->build->micro;
+    int n = (int)j->rows;
     if (r->data.images) return pl__images_read(r, j);
     bool prompts = r->data.texts && pl__prompts_wanted(r);
     j->batch->passes = j->passes;
@@ -159,7 +161,7 @@ static const char *part_input_at(void *ctx, int i)
 
 /* With such inputs a batch is read twice: the other inputs from the samples of the shuffle buffer,
  * then these from the newest samples. */
-pl_status pl_source_read(pl_run *r, const pl_read_job *j)
+static pl_status read_parts(pl_run *r, const pl_read_job *j)
 {
     const pl_image_feed *f = r->recipe->images;
     bool apart = f && f->unpooled && j->number >= 0 && pl_config_int(r->config, "data.pool") &&
@@ -171,8 +173,37 @@ pl_status pl_source_read(pl_run *r, const pl_read_job *j)
     of.batch = &batch;
     PL_TRY(read_samples(r, &of));
     part.named = true;
-    pl_source_choose(r, j->number, false, of.samples, of.passes);
+    pl_source_choose(r, (pl_choice){.number = j->number, .n = j->rows}, of.samples, of.passes);
     return read_samples(r, &of);
+}
+
+/* ---- data.mixup, data.cutmix ----------------------------------------------------------------- */
+/* Reads the sample that the first of a batch is mixed with: the one before it, or the last of the
+ * step's batch. */
+static pl_status read_before(pl_run *r, const pl_read_job *j)
+{
+    int64_t batch = r->build->accumulate * pl__ranks(r) * r->build->micro;
+    bool begins = pl__ranks_position(r, j->number, 0) % batch == 0;
+    pl_choice c = {.number = j->number, .first = begins ? batch - 1 : -1, .n = 1, .pooled = true};
+    int64_t sample, pass;
+    pl_mix_extra where;
+    pl_batch batch_of_one = pl__mix_extra_batch(j, &where);
+    pl_read_job one = *j;
+    one.samples = &sample;
+    one.passes = &pass;
+    one.rows = one.n_threads = 1;
+    one.batch = &batch_of_one;
+    pl_source_choose(r, c, &sample, &pass);
+    return read_samples(r, &one);
+}
+
+pl_status pl_source_read(pl_run *r, const pl_read_job *j)
+{
+    PL_TRY(read_parts(r, j));
+    if (!pl__mix_wanted(r->config) || j->subset != PL_SUBSET_TRAIN) return PL_OK;
+    if (j->number >= 0) PL_TRY(read_before(r, j));
+    pl__mix_batch(r, j);
+    return PL_OK;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -205,6 +236,7 @@ static pl_status open_arrays(pl_run *r)
                                        : pl_config_text(r->config, "data.fields"),
                          .eval = r->data.encode_eval ? pl__train(r) : pl__eval(r),
                          .folded = pl__folded(r),
+                         .mixed = pl__mix_wanted(r->config),
                          .eval_share = pl_config_float(r->config, "data.eval_share")};
     if (r->purpose.goal == PL_GOAL_EVALUATE && !o.folded) {
         PL_TRY(pl_dataset_open(path, &o, &r->data.dataset));

@@ -27,9 +27,15 @@ bool pl_source_lacks(pl_run *r, pl_subset subset);
 bool pl_source_fold(pl_run *r, pl_fold *f);
 /* Returns the bucket of a step's batch; 0 without buckets. */
 int pl_source_bucket(const pl_run *r, int64_t step);
-/* Writes the samples of training batch `number` and their passes: how often each was trained on
- * before. pooled: through the shuffle buffer (data.pool). */
-void pl_source_choose(pl_run *r, int64_t number, bool pooled, int64_t *samples, int64_t *passes);
+/* Writes n samples of training batch `number`, from row `first` on, and their passes: how often
+ * each was trained on before. Rows are those of this rank's micro-batch, r->build->micro; rows
+ * before and after it are the rows of the micro-batches and ranks around it. pooled: through the
+ * shuffle buffer (data.pool). */
+typedef struct pl_choice {
+    int64_t number, first, n;
+    bool pooled;
+} pl_choice;
+void pl_source_choose(pl_run *r, pl_choice c, int64_t *samples, int64_t *passes);
 /* Reads a batch. PL_ERR_DATA when it has NaN or infinite values, unless data.allow_nonfinite. */
 pl_status pl_source_read(pl_run *r, const pl_read_job *j) PL_MUST_USE;
 

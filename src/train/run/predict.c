@@ -14,7 +14,7 @@
 #include "io/file.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
 
 #include <stdarg.h>
 #include <stdio.h>

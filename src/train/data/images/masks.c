@@ -1,5 +1,5 @@
 /* masks.c - masks of images: which number of a PNG file is which class (data.mask_values). */
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
 
 #include <stdio.h>
 

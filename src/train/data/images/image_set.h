@@ -4,6 +4,7 @@
 #define PL_TRAIN_IMAGES_H
 
 #include "data/sets/images.h"
+#include "train/data/source.h"
 #include "train/run/run.h"
 
 enum { PL_MAX_IMAGES = 8, PL_MAX_READERS = 8 };
@@ -45,11 +46,11 @@ int64_t pl__images_size(const pl_run *r, pl_subset subset);
 pl_status pl__images_sort(pl_run *r) PL_MUST_USE;
 /* Returns the bucket of a step's batch. */
 int pl__images_bucket(const pl_run *r, int64_t step);
-/* Writes the samples of training batch `number`, drawn through a shuffle buffer of `pool` samples
+/* Writes the samples of a choice (source.h), drawn through a shuffle buffer of `pool` samples
  * (0: none), and their passes: how often each was trained on before or, when samples are drawn with
  * replacement, their position. */
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
-                       int64_t *samples, int64_t *passes);
+void pl__images_choose(const pl_run *r, uint64_t seed, pl_choice c, int64_t pool, int64_t *samples,
+                       int64_t *passes);
 /* Returns how many of the first `total` evaluation samples belong to a bucket; sets the i-th of
  * them. */
 int64_t pl__images_eval_rows(const pl_run *r, int bucket, int64_t total);

@@ -1,6 +1,7 @@
-/* augment.c - see augment.h. Colours are changed on bytes, in a fixed order: brightness, contrast,
- * saturation, hue. */
-#include "data/image/augment.h"
+/* augment.c - see augment.h. RandAugment changes the mirrored picture, as in torchvision's
+ * presets. Colours are changed on bytes, in a fixed order: brightness, contrast, saturation, hue.
+ */
+#include "data/augment/augment.h"
 
 #include "base/rng.h"
 
@@ -8,7 +9,7 @@
 # include <emmintrin.h>
 #endif
 
-enum { STREAM = 0xDA7A, RESIZED_STREAM = 0xDA7B, DRAWS = 20 };
+enum { STREAM = 0xDA7A, RESIZED_STREAM = 0xDA7B, RAND_STREAM = 0xDA7C, DRAWS = 20 };
 
 /* The draws of one sample. */
 typedef struct draws {
@@ -59,6 +60,7 @@ static void draw_resized(pl_view *v, const pl_augment *a, uint64_t seed, int64_t
                          int64_t sample, int width, int height)
 {
     enum { TRIES = 10 };
+    v->closed = true; /* cut out before it is resized */
     for (int try = 0; try < TRIES; try++) {
         draws d = {.at = 0};
         pl_rng_block(seed, RESIZED_STREAM, (uint64_t)epoch,
@@ -98,6 +100,21 @@ static void draw_erasing(pl_view *v, const pl_augment *a, draws *d)
     v->ey = y * (1 - v->eh);
 }
 
+/* Each operation has a block of draws of its own. */
+static void draw_rand_augment(pl_view *v, const pl_augment *a, uint64_t seed, int64_t epoch,
+                              int64_t sample)
+{
+    v->n_rand = a->rand_ops < PL_MAX_RAND_OPS ? a->rand_ops : PL_MAX_RAND_OPS;
+    v->strength = a->rand_strength;
+    for (int i = 0; i < v->n_rand; i++) {
+        uint32_t w[4];
+        pl_rng_block(seed, RAND_STREAM, (uint64_t)epoch,
+                     (uint64_t)sample * PL_MAX_RAND_OPS + (uint64_t)i, w);
+        v->rand_op[i] = (uint8_t)((uint64_t)w[0] * PL_RAND_OPS >> 32);
+        v->rand_negative[i] = w[1] >> 31;
+    }
+}
+
 pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t sample, int width,
                      int height, double aspect)
 {
@@ -116,6 +133,7 @@ pl_view pl_view_draw(const pl_augment *a, uint64_t seed, int64_t epoch, int64_t 
     v.flip = uniform(&d, 0, 1) < a->flip;
     draw_colours(&v, a, &d);
     draw_erasing(&v, a, &d);
+    draw_rand_augment(&v, a, seed, epoch, sample);
     return v;
 }
 
@@ -134,9 +152,37 @@ pl_view pl_view_center(const pl_augment *a, int width, int height, double aspect
     return v;
 }
 
+/* Sides of the resized image are whole pixels, the longer one rounded down; a crop in the middle
+ * begins at the nearest pixel, of two the even one. */
+void pl_view_resized(pl_view *v, const pl_augment *a, bool random, uint64_t seed, int64_t epoch,
+                     int64_t sample, int width, int height, int w, int h)
+{
+    double side = a->resize, left, top;
+    double rw = width <= height ? side : floor(side * width / height);
+    double rh = width <= height ? floor(side * height / width) : side;
+    left = rint((rw - w) / 2);
+    top = rint((rh - h) / 2);
+    if (random) {
+        draws d = {.at = 0};
+        pl_rng_block(seed, RESIZED_STREAM, (uint64_t)epoch, (uint64_t)sample, d.word);
+        top = floor(uniform(&d, 0, rh - h + 1));
+        left = floor(uniform(&d, 0, rw - w + 1));
+    }
+    v->x = left / rw;
+    v->y = top / rh;
+    v->w = w / rw;
+    v->h = h / rh;
+}
+
+bool pl_view_changes(const pl_view *v)
+{
+    return v->coloured || v->n_rand > 0;
+}
+
 pl_crop_box pl_view_box(const pl_view *v, int width, int height)
 {
-    pl_crop_box b = {v->x * width, v->y * height, (v->x + v->w) * width, (v->y + v->h) * height};
+    pl_crop_box b = {v->x * width, v->y * height, (v->x + v->w) * width, (v->y + v->h) * height,
+                     v->closed};
     /* An edge within a thousandth of a whole pixel is meant to be on it: then nothing is
      * resampled. */
     double *edge[4] = {&b.x0, &b.y0, &b.x1, &b.y1};
@@ -304,10 +350,34 @@ static void erase(const pl_view *v, const pl_pixels *to)
             }
 }
 
-void pl_view_write(const pl_view *v, uint8_t *rgb, size_t stride, const pl_pixels *to)
+static void mirror(uint8_t *rgb, int w, int h)
+{
+    for (int y = 0; y < h; y++)
+        for (uint8_t *a = rgb + 3 * (size_t)y * (size_t)w, *b = a + 3 * (size_t)(w - 1); a < b;
+             a += 3, b -= 3)
+            for (int c = 0; c < 3; c++) {
+                uint8_t kept = a[c];
+                a[c] = b[c];
+                b[c] = kept;
+            }
+}
+
+static void apply_rand_augment(pl_view *v, uint8_t *rgb, int w, int h, void *work)
+{
+    if (v->flip) mirror(rgb, w, h);
+    v->flip = false;
+    for (int i = 0; i < v->n_rand; i++)
+        pl_rand_augment((pl_rand_op)v->rand_op[i], v->strength, v->rand_negative[i], rgb, w, h,
+                        work);
+}
+
+void pl_view_write(const pl_view *view, uint8_t *rgb, size_t stride, const pl_pixels *to,
+                   void *work)
 {
     float table[256];
+    pl_view left = *view, *v = &left; /* what is left to do */
     fill_table(to, table);
+    if (v->n_rand) apply_rand_augment(v, rgb, to->w, to->h, work);
     if (v->coloured) change_colours(v, rgb, (int64_t)to->w * to->h);
     for (int y = 0; y < to->h; y++) write_row(v, rgb + (size_t)y * stride, to, y, table);
 #ifdef __SSE2__

@@ -1,5 +1,5 @@
 /* pictures.c - pictures for predictions: one file or a folder, read as evaluations read theirs. */
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
 
 #include <string.h>
 

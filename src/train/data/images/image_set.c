@@ -5,12 +5,13 @@
  * failures the failure of the first sample is reported, so that the message does not depend on the
  * number of threads.
  */
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
 
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "train/data/cache.h"
+#include "train/data/mix_batch.h"
 #include "train/data/text_set.h"
 
 #include <dirent.h>
@@ -106,7 +107,7 @@ static bool is_fed(const pl_image_feed *f, const char *name)
 {
     for (const pl_image_input *i = f->images; i->name; i++)
         if (strcmp(i->name, name) == 0) return true;
-    if (is_made(f, name)) return true;
+    if (is_made(f, name) || pl__mix_fills(name)) return true;
     if (f->mask && strcmp(f->mask, name) == 0) return true;
     return (f->label && strcmp(f->label, name) == 0) || (f->text && strcmp(f->text, name) == 0);
 }
@@ -251,13 +252,15 @@ static void close_makers(pl_run *r)
     pl_sys_free(m->makers);
 }
 
-/* Not with data.erase: erased pixels are 0, which may lie between the values of two bytes. */
+/* Not with data.erase: erased pixels are 0, which may lie between the values of two bytes; nor with
+ * data.mixup: sums lie there. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high)
 {
     const pl_image_feed *f = r->recipe->images;
     if (type->dtype != PL_F32 || !pl__images_wanted(r) ||
-        pl_config_float(r->config, "data.erase") > 0)
+        pl_config_float(r->config, "data.erase") > 0 ||
+        pl_config_float(r->config, "data.mixup") > 0)
         return false;
     if (!f || is_made(f, name)) return false;
     for (const pl_image_input *i = f->images; i && i->name; i++)
@@ -282,6 +285,11 @@ static pl_augment augment_of(const pl_config *c)
                     .area = {0.08, 1},
                     .ratio = {0.75, 4.0 / 3},
                     .center = pl_config_float(c, "data.eval_size"),
+                    .resize = pl_config_is_null(c, "data.resize_side")
+                                  ? 0
+                                  : (int)pl_config_int(c, "data.resize_side"),
+                    .rand_ops = (int)pl_config_int(c, "data.rand_augment"),
+                    .rand_strength = (int)pl_config_int(c, "data.rand_augment_strength"),
                     .flip = pl_config_float(c, "data.flip"),
                     .erase = pl_config_float(c, "data.erase")};
     const double *scale = pl_config_floats(c, "data.crop_scale", &n);
@@ -332,6 +340,18 @@ pl_image_set_opts pl__image_opts(const pl_run *r, int w, int h)
     return o;
 }
 
+static pl_status check_augment(const pl_run *r, const pl_augment *a, int side)
+{
+    PL_FAIL_IF(a->resize && a->resize < side, PL_ERR_CONFIG,
+               "data.resize_side=%d is less than the %d pixels that recipe %s reads: set it to at "
+               "least %d",
+               a->resize, side, r->recipe->name, side);
+    PL_FAIL_IF(a->rand_ops && (r->recipe->images->mask || r->recipe->images->made), PL_ERR_CONFIG,
+               "data.rand_augment: recipe %s has %s that would not follow the picture",
+               r->recipe->name, r->recipe->images->mask ? "masks" : "further inputs");
+    return PL_OK;
+}
+
 static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
 {
     const pl_config *c = r->config;
@@ -349,6 +369,7 @@ static pl_status open_set(pl_run *r, struct pl_images *m, int threads)
     int w, h;
     PL_TRY(largest(r, &w, &h));
     pl_image_set_opts o = pl__image_opts(r, w, h);
+    PL_TRY(check_augment(r, &o.augment, w > h ? w : h));
     o.items = (pl_items_opts){
         .path = path,
         .captions =
@@ -464,7 +485,7 @@ static void read_share(void *ctx, int64_t task, int worker)
     share *s = ctx;
     (void)worker;
     s->rc[task] = PL_OK;
-    for (int64_t i = task; i < s->r->build->micro && s->rc[task] == PL_OK; i += s->job->n_threads) {
+    for (int64_t i = task; i < s->job->rows && s->rc[task] == PL_OK; i += s->job->n_threads) {
         s->at[task] = i;
         s->rc[task] = read_one(s->r, s->job, i, s->job->thread + (int)task);
     }
@@ -474,8 +495,7 @@ static void read_share(void *ctx, int64_t task, int worker)
 
 pl_status pl__images_read(pl_run *r, const pl_read_job *j)
 {
-    for (int64_t i = 0; j->n_threads == 1 && i < r->build->micro; i++)
-        PL_TRY(read_one(r, j, i, j->thread));
+    for (int64_t i = 0; j->n_threads == 1 && i < j->rows; i++) PL_TRY(read_one(r, j, i, j->thread));
     if (j->n_threads == 1) return PL_OK;
     share s;
     s.r = r;

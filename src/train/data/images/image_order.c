@@ -8,7 +8,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "plimsoll_image.h"
-#include "train/data/image_set.h"
+#include "train/data/images/image_set.h"
 
 enum { DRAW_STREAM = 0xD4A3 };
 typedef enum draw { SAMPLES, BATCHES } draw;
@@ -100,16 +100,16 @@ int pl__images_bucket(const pl_run *r, int64_t step)
     return stratum_of(r, step).bucket;
 }
 
-static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int64_t *samples,
+static void choose_in_bucket(const pl_run *r, uint64_t seed, pl_choice c, int64_t *samples,
                              int64_t *passes)
 {
     const struct pl_images *m = r->data.images;
-    pl_stratum s = stratum_of(r, number / r->build->accumulate);
+    pl_stratum s = stratum_of(r, c.number / r->build->accumulate);
     int64_t first = m->first[0][s.bucket], size = m->size[s.bucket];
-    int64_t from =
-        pl__ranks_position(r, s.index * r->build->accumulate + number % r->build->accumulate, 0);
-    for (int64_t i = 0; i < r->build->micro; i++) {
-        int64_t p = from + i, all = pl__ranks_position(r, number, i);
+    int64_t own = s.index * r->build->accumulate + c.number % r->build->accumulate,
+            from = pl__ranks_position(r, own, c.first);
+    for (int64_t i = 0; i < c.n; i++) {
+        int64_t p = from + i, all = pl__ranks_position(r, c.number, c.first + i);
         int64_t at = m->cumulated ? pl_weighted_draw(m->cumulated, first, first + size,
                                                      drawn(seed, SAMPLES, all))
                                   : first + pl__sample_at(seed + (uint64_t)s.bucket, size, p);
@@ -119,17 +119,18 @@ static void choose_in_bucket(const pl_run *r, uint64_t seed, int64_t number, int
 }
 
 /* ---- all of one size ------------------------------------------------------------------------ */
-void pl__images_choose(const pl_run *r, uint64_t seed, int64_t number, int64_t pool,
-                       int64_t *samples, int64_t *passes)
+void pl__images_choose(const pl_run *r, uint64_t seed, pl_choice c, int64_t pool, int64_t *samples,
+                       int64_t *passes)
 {
     const pl_image_set *set = r->data.images->set;
     int64_t size = pl_image_set_size(set, false);
     if (pl_run_bucket_count(r)) {
-        choose_in_bucket(r, seed, number, samples, passes);
+        choose_in_bucket(r, seed, c, samples, passes);
         return;
     }
-    for (int64_t i = 0; i < r->build->micro; i++) {
-        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r), pl__ranks_position(r, number, i));
+    for (int64_t i = 0; i < c.n; i++) {
+        int64_t p = pl_pool_source(seed, pool, pl__run_batch(r),
+                                   pl__ranks_position(r, c.number, c.first + i));
         bool weighted = pl_image_set_weighted(set);
         samples[i] = weighted ? pl_image_set_draw(set, drawn(seed, SAMPLES, p))
                               : pl__sample_at(seed, size, p);
