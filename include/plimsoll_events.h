@@ -35,6 +35,10 @@ PL_API void pl_events_image(pl_events *e, const char *tag, int width, int height
 /* Writes a PNG file, completely or not at all. PL_ERR_UNSUPPORTED: libspng is not installed. */
 PL_API pl_status pl_png_save(const char *path, int width, int height, int channels,
                              const uint8_t *pixels) PL_MUST_USE;
+/* The same for a picture that is made row by row, from the top down, and is never held as a whole:
+ * row returns the width * channels bytes of row y, valid until the next call. */
+PL_API pl_status pl_png_save_rows(const char *path, int width, int height, int channels,
+                                  const uint8_t *(*row)(void *from, int y), void *from) PL_MUST_USE;
 /* Writes the collected values as one record of this step, if there are any. */
 PL_API pl_status pl_events_write(pl_events *e, int64_t step) PL_MUST_USE;
 

@@ -69,7 +69,7 @@ PL_API pl_status pl_predict_tensors(pl_prediction *p, const char *name, int n,
  * counts. */
 PL_API void pl_predict_note(pl_prediction *p, const char *fmt, ...) PL_PRINTF(2, 3);
 /* Writes the path of the file `name` in the folder --out, for files that run writes by other means
- * (pl_png_save); makes the folders. */
+ * (pl_png_save, pl_png_save_rows); makes the folders. */
 PL_API pl_status pl_predict_path(pl_prediction *p, const char *name, char *path,
                                  size_t cap) PL_MUST_USE;
 

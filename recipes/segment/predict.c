@@ -56,14 +56,34 @@ static int64_t class_of(const float *logits, const pl_type *t, mix y, mix x)
     return best;
 }
 
+/* A mask that is written row by row: a picture may be far larger than the network's budget. */
+typedef struct mask_rows {
+    const float *logits;
+    const pl_type *type;
+    const int64_t *value; /* of each class */
+    int n_values, w, h;
+    uint8_t *row;
+} mask_rows;
+
+static const uint8_t *mask_row(void *from, int y)
+{
+    const mask_rows *m = from;
+    mix my = between(y, m->h, m->type->dim[1]);
+    for (int64_t x = 0; x < m->w; x++) {
+        int64_t k = class_of(m->logits, m->type, my, between(x, m->w, m->type->dim[2]));
+        m->row[x] = (uint8_t)(k < m->n_values ? m->value[k] : k);
+    }
+    return m->row;
+}
+
 /* Writes the mask of picture i, whose logits are given. */
 static pl_status write_mask(pl_prediction *p, int64_t i, const float *logits, const pl_type *t)
 {
     const char *name;
     char path[4096];
-    int w, h, n;
-    const int64_t *value = pl_config_ints(pl_predict_config(p), "data.mask_values", &n);
-    pl_status rc = pl_predict_picture(p, i, &name, &w, &h);
+    mask_rows m = {.logits = logits, .type = t};
+    m.value = pl_config_ints(pl_predict_config(p), "data.mask_values", &m.n_values);
+    pl_status rc = pl_predict_picture(p, i, &name, &m.w, &m.h);
     if (rc != PL_OK) return rc;
     const char *dot = strrchr(name, '.');
     size_t stem = dot ? (size_t)(dot - name) : strlen(name);
@@ -74,17 +94,10 @@ static pl_status write_mask(pl_prediction *p, int64_t i, const float *logits, co
     rc = pl_predict_path(p, file, path, sizeof path);
     free(file);
     if (rc != PL_OK) return rc;
-    uint8_t *mask = malloc((size_t)w * (size_t)h);
-    if (!mask) return PL_ERR_MEMORY;
-    for (int64_t y = 0; y < h; y++) {
-        mix my = between(y, h, t->dim[1]);
-        for (int64_t x = 0; x < w; x++) {
-            int64_t k = class_of(logits, t, my, between(x, w, t->dim[2]));
-            mask[y * w + x] = (uint8_t)(k < n ? value[k] : k);
-        }
-    }
-    rc = pl_png_save(path, w, h, 1, mask);
-    free(mask);
+    m.row = malloc((size_t)m.w);
+    if (!m.row) return PL_ERR_MEMORY;
+    rc = pl_png_save_rows(path, m.w, m.h, 1, mask_row, &m);
+    free(m.row);
     return rc;
 }
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH = 512, TEXT = 4096 };
@@ -133,6 +134,8 @@ void pl_cgroup_read(const char *self, const char *root, pl_cgroup *out)
     if (!read_text(self, text)) return;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
         read_line(line, root, out);
+    struct stat st;
+    if (out->memory_path[0] && stat(out->memory_path, &st) == 0) out->memory_id = st.st_ino;
 }
 
 /* ---- of this process ------------------------------------------------------------------------ */

@@ -72,6 +72,7 @@ typedef struct pl_cgroup {
     uint64_t memory_bytes; /* memory limit; 0: none */
     char memory_path[512]; /* folder of the group with that limit; "": none */
     int version;           /* of that group: 1 or 2; 0: none */
+    uint64_t memory_id;    /* of that group on this machine: equal for processes that share it */
 } pl_cgroup;
 
 /* self: a file like /proc/self/cgroup; root: a folder like /sys/fs/cgroup. */

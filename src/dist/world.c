@@ -54,6 +54,7 @@ static pl_status meet(pl_world *w)
     own.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t limit = pl_cgroup_own()->memory_bytes;
     if (limit && limit < own.memory_bytes) own.memory_bytes = limit;
+    own.memory_id = limit ? pl_cgroup_own()->memory_id : 0;
     w->member = pl_sys_alloc((size_t)w->comm.size * sizeof *w->member);
     if (!w->member) return PL_ERR_MEMORY;
     return pl_world_share(w, &own, sizeof own, w->member);
@@ -270,6 +271,16 @@ int pl_world_local_rank(const pl_world *w)
 int pl_world_local_size(const pl_world *w)
 {
     return w ? w->local_size : 1;
+}
+
+int pl_world_in_container(const pl_world *w)
+{
+    int n = 0;
+    if (!w) return 1;
+    const pl_member *own = &w->member[w->comm.rank];
+    for (int i = 0; i < w->comm.size; i++)
+        n += w->member[i].memory_id == own->memory_id && strcmp(w->member[i].host, own->host) == 0;
+    return n;
 }
 
 void pl_world_info(const pl_world *w, int rank, pl_rank_info *out)

@@ -16,6 +16,7 @@ typedef struct pl_member {
     char host[PL_HOST_BYTES];
     int32_t pid, threads;
     uint64_t memory_bytes; /* of the machine, or of its container */
+    uint64_t memory_id;    /* of that container; 0: no limit */
 } pl_member;
 
 struct pl_world {
@@ -29,6 +30,9 @@ struct pl_world {
     const char *_Atomic phase; /* "saving", "evaluating", ...; static text */
     _Atomic int64_t step;
 };
+
+/* Ranks that share the memory limit of this rank's container, itself included. */
+int pl_world_in_container(const pl_world *w);
 
 /* async.c: a thread for the communicator's exchanges. */
 pl_status pl_async_open(pl_comm *c) PL_MUST_USE;

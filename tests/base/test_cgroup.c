@@ -1,6 +1,6 @@
 /* test_cgroup.c - limits of containers, in folders laid out like the kernel's. */
 #include "base/sys.h"
-#include "tests/lib/cli_run.h"
+#include "tests/dist/ranks_cli.h"
 #include "tests/lib/test.h"
 
 #include <stdio.h>
@@ -118,4 +118,29 @@ TEST(cgroup_limits_threads_budgets_and_reported_memory)
         "train cloud/tiny train.steps=1 --memory 180MB",
         pl_test_dir(), pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.err, " (99 %)"), "%d %s", r.code, r.err);
+}
+
+/* Ranks of one container share its limit: what one may use, two may not. */
+TEST(cgroup_limits_the_budgets_of_all_ranks_together)
+{
+    WANT_BIN();
+    WANT_PLAIN();
+    WANT_RANKS();
+    cli_run("cd %s && mkdir -p fs/box && echo 0::/box > self && "
+            "echo 200000000 > fs/box/memory.max && echo 9000000 > fs/box/memory.current",
+            pl_test_dir());
+
+    cli_result r = cli_run(
+        BOX "train " CLI_SMALL
+            "batch=4 accumulate_coupled=true train.steps=1 --memory 150MB --ranks 2 --quiet",
+        pl_test_dir());
+    CHECK_MSG(r.code == 3 &&
+                  strstr(r.err, "memory=150.0 MB for each of 2 ranks, 300.0 MB together, "
+                                "is more than this container may use: its limit is 200.0 MB"),
+              "%d %s", r.code, r.err);
+
+    r = cli_run(BOX "train " CLI_SMALL
+                    "batch=4 accumulate_coupled=true train.steps=1 --memory 90MB --ranks 2 --quiet",
+                pl_test_dir());
+    CHECK_MSG(r.code == 0, "%d %s", r.code, r.err);
 }

@@ -109,6 +109,46 @@ TEST(segment_masks_have_the_size_of_the_picture_and_the_users_numbers)
     CHECK_MSG(off <= 40 * 24 / 10, "%d of %d pixels differ", off, 40 * 24);
 }
 
+static const uint8_t *stripe(void *row, int y)
+{
+    memset(row, y / 9 % 256, 4000);
+    return row;
+}
+
+/* A mask is written row by row: the picture's size is not in the memory of the prediction. */
+TEST(segment_predicts_large_pictures_in_the_memory_of_small_ones)
+{
+    const char *d = pl_test_dir();
+    char path[700];
+    uint8_t row[4000], small[16 * 16] = {0};
+    double peak[2] = {0};
+    WANT_BIN();
+
+    snprintf(path, sizeof path, "%s/small.png", d);
+    CHECK_OK(pl_png_save(path, 16, 16, 1, small));
+    snprintf(path, sizeof path, "%s/large.png", d);
+    CHECK_OK(pl_png_save_rows(path, 4000, 2500, 1, stripe, row));
+    CHECK_RUN(cli_run(IN MAKE "&& $P train " TINY "data.path=set train.steps=1 --out run", d), 0,
+              "");
+    for (int i = 0; i < 2; i++) {
+        cli_result r = cli_run(IN "$P predict run --input %s.png --out got --json memory=60MB", d,
+                               i ? "large" : "small");
+        json_t *j = json_loads(r.out, 0, NULL);
+        peak[i] = json_number_value(json_object_get(j, "peak_used_bytes"));
+        json_decref(j);
+        CHECK_MSG(r.code == 0 && peak[i] > 0, "%d %s%s", r.code, r.out, r.err);
+    }
+
+    CHECK_MSG(peak[1] < peak[0] + 4e6, "%.1f MB for 16 x 16, %.1f MB for 4000 x 2500",
+              peak[0] / 1e6, peak[1] / 1e6);
+    /* A file that cannot be written says why, and leaves nothing. */
+    CHECK_RUN(cli_run(IN "rm -r got; trap '' XFSZ; ulimit -f 8; "
+                         "$P predict run --input large.png --out got",
+                      d),
+              1, "got/large.png: File too large");
+    CHECK_RUN(cli_run(IN "ls -d got", d), 2, "");
+}
+
 TEST(segment_reports_bad_masks)
 {
     const char *d = pl_test_dir();

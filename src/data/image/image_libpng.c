@@ -3,7 +3,7 @@
  * Pixels come out as those of image_png.c: 16 bits lose their lower byte, alpha and transparent
  * colours are dropped, grey becomes three equal channels. Chunks that are not pixels are limited to
  * 1 MiB. libpng reports errors by longjmp: each call that may fail is inside read_png or
- * pl_png_put, which own the jmp_buf; variables that change after setjmp are volatile.
+ * pl_png_encode, which own the jmp_buf; variables that change after setjmp are volatile.
  */
 #include "data/image/image_int.h"
 
@@ -194,11 +194,12 @@ const pl_image_codec pl__png_codec = {
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
-static void append(png_structp png, png_bytep bytes, size_t n)
+static const char failed_put[] = "the file cannot be written";
+
+static void put(png_structp png, png_bytep bytes, size_t n)
 {
-    pl_str *out = lib.png_get_io_ptr(png);
-    pl_str_addn(out, (const char *)bytes, n);
-    if (out->failed) lib.png_error(png, "out of memory");
+    const pl_png_job *j = lib.png_get_io_ptr(png);
+    if (!j->put(j->to, bytes, n)) lib.png_error(png, failed_put);
 }
 
 static void flush(png_structp png)
@@ -206,11 +207,12 @@ static void flush(png_structp png)
     (void)png;
 }
 
-pl_status pl_png_put(pl_str *out, int width, int height, int channels, const uint8_t *pixels)
+pl_status pl_png_encode(const pl_png_job *job)
 {
     static const int kind[] = {0, PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
                                PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA};
     failure f = {{0}};
+    pl_png_job j = *job;
     PL_FAIL_IF(!png_here(), PL_ERR_UNSUPPORTED, "%s", pl_image_missing(PL_IMAGE_PNG));
     png_structp png = lib.png_create_write_struct(PNG_LIBPNG_VER_STRING, &f, on_error, on_warning);
     png_infop head = png ? lib.png_create_info_struct(png) : NULL;
@@ -220,19 +222,20 @@ pl_status pl_png_put(pl_str *out, int width, int height, int channels, const uin
     }
     volatile bool good = false;
     if (!setjmp(*lib.png_set_longjmp_fn(png, longjmp, sizeof(jmp_buf)))) {
-        lib.png_set_write_fn(png, out, append, flush);
+        lib.png_set_write_fn(png, &j, put, flush);
         lib.png_set_compression_level(png, 1);
-        lib.png_set_IHDR(png, head, (png_uint_32)width, (png_uint_32)height, 8, kind[channels],
-                         PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+        lib.png_set_IHDR(png, head, (png_uint_32)j.width, (png_uint_32)j.height, 8,
+                         kind[j.channels], PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                         PNG_FILTER_TYPE_DEFAULT);
         lib.png_write_info(png, head);
-        for (int y = 0; y < height; y++)
-            lib.png_write_row(png, pixels + (size_t)y * (size_t)width * (size_t)channels);
+        for (int y = 0; y < j.height; y++) lib.png_write_row(png, j.row(j.from, y));
         lib.png_write_end(png, head);
         good = true;
     }
     lib.png_destroy_write_struct(&png, &head);
-    PL_FAIL_IF(!good, out->failed ? PL_ERR_MEMORY : PL_ERR_ARG,
-               "PNG of %d x %d with %d channels: %s", width, height, channels, f.text);
+    if (!good && strcmp(f.text, failed_put) == 0) return PL_ERR_IO; /* put has said why */
+    PL_FAIL_IF(!good, PL_ERR_ARG, "PNG of %d x %d with %d channels: %s", j.width, j.height,
+               j.channels, f.text);
     return PL_OK;
 }
 

@@ -9,7 +9,7 @@
     X(spng_ctx_new) X(spng_ctx_free) X(spng_set_png_buffer) X(spng_set_png_stream) \
     X(spng_set_image_limits) X(spng_set_chunk_limits) X(spng_get_ihdr) X(spng_set_ihdr) \
     X(spng_set_option) X(spng_set_iccp) X(spng_decode_image) X(spng_decode_row) \
-    X(spng_decoded_image_size) X(spng_encode_image) X(spng_strerror)
+    X(spng_decoded_image_size) X(spng_encode_image) X(spng_encode_row) X(spng_strerror)
 /* clang-format on */
 
 typedef struct pl_spng {

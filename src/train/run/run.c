@@ -7,6 +7,7 @@
  */
 #include "base/str.h"
 #include "base/sys.h"
+#include "dist/world.h"
 #include "io/safetensors.h"
 #include "io/st_set.h"
 #include "rt/device.h"
@@ -69,25 +70,32 @@ static pl_status seed_random_key(pl_run *r)
     return slot < 0 ? PL_OK : pl_session_write_slot(r->session, slot, 0, &seed, sizeof seed);
 }
 
-/* PL_ERR_FIT when the container that the process runs in allows less than the budget or the plan:
- * the kernel would end the process in the middle of a step. */
+/* PL_ERR_FIT when the container that the process runs in allows less than the budget or the plan,
+ * of all ranks in it together: the kernel would end a process in the middle of a step. */
 static pl_status check_container(const pl_run *r, const pl_run_memory *m)
 {
     const pl_cgroup *c = pl_cgroup_own();
-    char limit[32], budget[32], total[32], used[32];
     if (!c->memory_bytes || pl__run_own_memory(r)) return PL_OK;
+    const uint64_t n = (uint64_t)pl_world_in_container(r->ranks.world);
+    const uint64_t each = m->asked > c->memory_bytes / n ? m->asked : m->total;
+    if (each <= c->memory_bytes / n) return PL_OK;
+    char limit[32], used[32], one[32], all[32], most[32], ranks[80] = "";
     pl_str_bytes(c->memory_bytes, limit, sizeof limit);
     pl_str_bytes(pl_cgroup_memory_used(), used, sizeof used);
-    PL_FAIL_IF(m->budget > c->memory_bytes, PL_ERR_FIT,
-               "memory=%s is more than this container may use: its limit is %s, of which %s are in "
-               "use (%s); set a smaller memory, or raise the limit",
-               pl_str_bytes(m->budget, budget, sizeof budget), limit, used, c->memory_path);
-    PL_FAIL_IF(m->total > c->memory_bytes, PL_ERR_FIT,
-               "%s needs %s, this container may use %s, of which %s are in use (%s); memory=SIZE "
-               "below the limit plans within it",
-               r->purpose.goal == PL_GOAL_EVALUATE ? "evaluation" : "training",
-               pl_str_bytes(m->total, total, sizeof total), limit, used, c->memory_path);
-    return PL_OK;
+    pl_str_bytes(each, one, sizeof one);
+    pl_str_bytes(c->memory_bytes / n, most, sizeof most);
+    if (n > 1)
+        snprintf(ranks, sizeof ranks, " for each of %llu ranks, %s together,",
+                 (unsigned long long)n, pl_str_bytes(each * n, all, sizeof all));
+    PL_FAIL_IF(each == m->asked, PL_ERR_FIT,
+               "memory=%s%s is more than this container may use: its limit is %s, of which %s are "
+               "in use (%s); set memory below %s, or raise the limit",
+               one, ranks, limit, used, c->memory_path, most);
+    PL_FAIL(PL_ERR_FIT,
+            "%s needs %s%s but this container may use %s, of which %s are in use (%s); a memory "
+            "below %s plans within it",
+            r->purpose.goal == PL_GOAL_EVALUATE ? "evaluation" : "training", one,
+            n > 1 ? ranks : ",", limit, used, c->memory_path, most);
 }
 
 /* PL_ERR_FIT when the budget is too small. */
