@@ -159,13 +159,21 @@ typedef struct pl_batch pl_batch;
 /* Returns the memory of input `name` for the whole batch, row-major. NULL if the program has no
  * such input; then it need not be written. */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
+/* The same for numbers of one type; where the program declares the input with another type, the
+ * read ends with PL_ERR_CONFIG and both types in the message. */
+PL_API float *pl_batch_f32(pl_batch *batch, const char *name);
+PL_API int32_t *pl_batch_i32(pl_batch *batch, const char *name);
+PL_API int64_t *pl_batch_i64(pl_batch *batch, const char *name);
+PL_API uint8_t *pl_batch_u8(pl_batch *batch, const char *name);
 /* Returns how often sample i of the batch has been used before: random data that changes with each
  * use of a sample depends on its number and this. 0 in an evaluation. */
 PL_API int64_t pl_batch_pass(const pl_batch *batch, int i);
 
 /* Numbers for generated samples, each a pure function of its arguments. pl_sample_seed: `world` is
  * any constant of the recipe; training and evaluation samples have different seeds. Number k of a
- * seed: uniform in [0,1), or nearly normal (from four uniform ones) with mean 0 and variance 1. */
+ * seed: uniform in [0,1), or nearly normal (from four uniform ones) with mean 0 and variance 1.
+ * Seeds of evaluation samples do not depend on `world`: several inputs of a sample use different k
+ * of one seed. */
 PL_API uint64_t pl_sample_seed(uint64_t world, pl_subset subset, int64_t sample);
 PL_API double pl_sample_uniform(uint64_t seed, uint64_t k);
 PL_API double pl_sample_normal(uint64_t seed, uint64_t k);

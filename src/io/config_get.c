@@ -23,10 +23,9 @@ pl_status pl_config_guard(pl_status (*call)(void *ctx), void *ctx)
     return rc;
 }
 
-/* Ends the guarded call: the caller cannot go on without a value. */
-static _Noreturn void misused(const char *text)
+_Noreturn void pl__config_misused(const char *text)
 {
-    if (!guard) PL_BUG("config: %s", text);
+    if (!guard) PL_BUG("%s", text);
     pl__fail(PL_ERR_CONFIG, __FILE__, __LINE__, "%s", text);
     longjmp(*guard, 1);
 }
@@ -40,7 +39,7 @@ static int find_key(const pl_config *c, const char *key)
     snprintf(text, sizeof text,
              "the code reads the key \"%.100s\", which is not in its schema%s%s%s", key,
              found ? "; nearest: \"" : "", found ? near : "", found ? "\"" : "");
-    misused(text);
+    pl__config_misused(text);
 }
 
 static const config_value *get(const pl_config *c, const char *key, pl_config_type type)
@@ -51,7 +50,7 @@ static const config_value *get(const pl_config *c, const char *key, pl_config_ty
     if (is == type) return &c->value[i];
     snprintf(text, sizeof text, "the code reads the key \"%.100s\" as %s, its schema says %s", key,
              pl__config_expected(type), pl__config_expected(is));
-    misused(text);
+    pl__config_misused(text);
 }
 
 bool pl_config_has(const pl_config *c, const char *key)

@@ -66,6 +66,9 @@ void pl__tree_format(const pl_yaml *node, pl_str *out);
 /* Formats text as a scalar that every reader reads as text. */
 void pl__text_format(const char *text, pl_str *out);
 int pl__config_find(const pl_config *c, const char *key); /* -1 if none */
+/* Ends the call of pl_config_guard that is under way on the thread with PL_ERR_CONFIG and this
+ * message, for a mistake in a recipe's code; aborts without such a call. */
+_Noreturn void pl__config_misused(const char *text);
 
 /* Adds the value as YAML that parses back to it. */
 void pl__config_format(const pl_config_entry *e, const config_value *v, pl_str *out);

@@ -83,3 +83,37 @@ TEST(mistakes_of_a_recipe_are_reported_before_training)
         pl_run_free(run);
     }
 }
+
+static pl_status write_other_type(void *data, pl_subset subset, const int64_t *sample, int n,
+                                  pl_batch *batch)
+{
+    (void)data, (void)subset, (void)sample;
+    int32_t *none = pl_batch_i32(batch, "none"), *x = pl_batch_i32(batch, "x");
+    for (int i = 0; i < n; i++) x[i] = none ? 1 : 0;
+    return PL_OK;
+}
+
+TEST(mistakes_of_types_in_data_are_reported)
+{
+    static const pl_config_entry none[] = {{NULL}};
+    static const pl_recipe recipe = {.abi = PL_RECIPE_ABI,
+                                     .name = "mistakes",
+                                     .about = "one layer",
+                                     .schema = none,
+                                     .build = build,
+                                     .data_size = endless,
+                                     .data_read = write_other_type};
+    static const char *const keys[] = {"batch=4"};
+    pl_run *run = NULL;
+    pl_step_info info;
+    made = N_MISTAKES;
+    CHECK_OK(small_run_open(&recipe, keys, 1, &run));
+    CHECK_OK(pl_run_build(run));
+    pl_status rc = pl_run_start(run);
+    if (rc == PL_OK) rc = pl_run_step(run, &info);
+    CHECK_INT(rc, PL_ERR_CONFIG);
+    CHECK_MSG(strstr(pl_error_text(),
+                     "data_read writes input \"x\" as i32, and the program declares f32[4,8]"),
+              "%s", pl_error_text());
+    pl_run_free(run);
+}

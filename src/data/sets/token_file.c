@@ -14,15 +14,44 @@ struct pl_token_file {
     size_t width; /* bytes per token */
     int64_t n;    /* tokens of a row */
     int64_t rows;
+    uint64_t first; /* bytes before the first token */
 };
+
+enum { HEADER = 1024, MAGIC_U16 = 20240520, MAGIC_U32 = 20240801 };
+
+static uint32_t number_at(const uint8_t *b)
+{
+    return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* Skips the header of llm.c, where there is one. */
+static pl_status read_header(pl_token_file *t, uint64_t *bytes)
+{
+    uint8_t head[12];
+    *bytes = t->file.size;
+    if (t->file.size < HEADER) return PL_OK;
+    PL_TRY(pl_file_read(&t->file, 0, sizeof head, head));
+    uint32_t magic = number_at(head);
+    if (magic != MAGIC_U16 && magic != MAGIC_U32) return PL_OK;
+    t->width = magic == MAGIC_U16 ? 2 : 4;
+    t->first = HEADER;
+    *bytes = (uint64_t)number_at(head + 8) * t->width;
+    PL_FAIL_IF(*bytes > t->file.size - HEADER, PL_ERR_DATA,
+               "%s: its header counts %u tokens of %zu bytes, but the file has %llu bytes: it is "
+               "cut off",
+               t->path, number_at(head + 8), t->width, (unsigned long long)t->file.size);
+    return PL_OK;
+}
 
 static pl_status open_file(pl_token_file *t)
 {
     PL_TRY(pl_file_open(t->path, PL_ERR_DATA, &t->file));
-    int64_t tokens = (int64_t)(t->file.size / t->width);
-    PL_FAIL_IF(t->file.size % t->width, PL_ERR_DATA,
+    uint64_t bytes;
+    PL_TRY(read_header(t, &bytes));
+    int64_t tokens = (int64_t)(bytes / t->width);
+    PL_FAIL_IF(bytes % t->width, PL_ERR_DATA,
                "%s has %llu bytes, which is no whole number of tokens of %zu bytes", t->path,
-               (unsigned long long)t->file.size, t->width);
+               (unsigned long long)bytes, t->width);
     t->rows = t->n > 1 ? (tokens - 1) / (t->n - 1) : 0;
     PL_FAIL_IF(t->rows < 1, PL_ERR_DATA, "%s has %lld tokens; a sample has %lld", t->path,
                (long long)tokens, (long long)t->n);
@@ -65,7 +94,7 @@ int64_t pl_token_file_rows(const pl_token_file *t)
 
 pl_status pl_token_file_read(const pl_token_file *t, int64_t row, void *to)
 {
-    uint64_t at = (uint64_t)row * (uint64_t)(t->n - 1) * t->width;
+    uint64_t at = t->first + (uint64_t)row * (uint64_t)(t->n - 1) * t->width;
     PL_TRY(pl_file_read(&t->file, at, (size_t)t->n * t->width, to));
     const uint8_t *bytes = to;
     for (int64_t i = t->n - 1; i >= 0; i--) {

@@ -1,8 +1,10 @@
 /* token_file.h - a file of token numbers, one after the other, as windows of equal length.
  *
- * 16 bits per token, or 32 bits where the field is "u32", little-endian, without a header. Row i of
- * windows of n + 1 tokens begins at token i * n: its last token is the first of the next row, so
- * that every token but the first is a target once.
+ * 16 bits per token, or 32 bits where the field is "u32", little-endian. A file of llm.c begins
+ * with 256 numbers of 32 bits: a magic number, which says how wide tokens are, a version, the
+ * number of tokens, zeros; the field does not count. Row i of windows of n + 1 tokens begins at
+ * token i * n: its last token is the first of the next row, so that every token but the first is a
+ * target once.
  */
 #ifndef PL_DATA_TOKEN_FILE_H
 #define PL_DATA_TOKEN_FILE_H

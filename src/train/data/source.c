@@ -1,6 +1,7 @@
 /* source.c - see source.h. */
 #include "train/data/source.h"
 
+#include "io/config_int.h"
 #include "train/data/cache.h"
 #include "train/data/dataset.h"
 #include "train/data/images/image_set.h"
@@ -8,6 +9,7 @@
 #include "train/data/text_set.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- how many samples ----------------------------------------------------------------------- */
@@ -71,6 +73,38 @@ void pl_source_choose(pl_run *r, pl_choice c, int64_t *samples, int64_t *passes)
 void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type)
 {
     return batch->find(batch->find_ctx, name, type);
+}
+
+static void *typed(pl_batch *batch, const char *name, pl_dtype dtype)
+{
+    char text[384], declared[96];
+    pl_type type;
+    void *at = pl_batch_input(batch, name, &type);
+    if (!at || type.dtype == dtype) return at;
+    snprintf(text, sizeof text,
+             "data_read writes input \"%.80s\" as %s, and the program declares %s", name,
+             pl_dtype_name(dtype), pl_type_text(&type, declared, sizeof declared));
+    pl__config_misused(text);
+}
+
+float *pl_batch_f32(pl_batch *batch, const char *name)
+{
+    return typed(batch, name, PL_F32);
+}
+
+int32_t *pl_batch_i32(pl_batch *batch, const char *name)
+{
+    return typed(batch, name, PL_I32);
+}
+
+int64_t *pl_batch_i64(pl_batch *batch, const char *name)
+{
+    return typed(batch, name, PL_I64);
+}
+
+uint8_t *pl_batch_u8(pl_batch *batch, const char *name)
+{
+    return typed(batch, name, PL_U8);
 }
 
 int64_t pl_batch_pass(const pl_batch *batch, int i)
