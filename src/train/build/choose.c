@@ -4,8 +4,7 @@
  * with the fastest predicted step. The order of preference limits the search:
  *
  *     sharding       one more kind of state each time, only while nothing fits (shard: auto)
- *     micro-batches  each divisor of the batch, until one fits without recompute
- *                    (accumulate: auto)
+ *     micro-batches  each divisor of the batch (accumulate: auto); without a budget, one
  *     trade-offs     each level, until one keeps everything
  *
  * Invariant: at most two builds exist at once, the best so far and the build being tried; a build
@@ -120,25 +119,50 @@ static pl_status build_asked(pl_run *r, int64_t accumulate)
     return build_split(r, accumulate);
 }
 
-/* accumulate: auto: builds with the number of micro-batches that fits and is fastest. */
+/* Builds with n micro-batches, and fits the build if it may be faster than best_ms: no plan of it
+ * is faster than its keep-all plan. *ms: predicted step of the keep-all plan, or, where *better, of
+ * the plan that fits. */
+static pl_status try_split(pl_run *r, int64_t n, double best_ms, bool *better, double *ms)
+{
+    bool fits;
+    PL_TRY(drop_build(r));
+    PL_TRY(pl__build_level(r, n, 0));
+    PL_TRY(look_at_plan(r, &fits, ms));
+    *better = false;
+    if (*ms >= best_ms) return PL_OK;
+    PL_TRY(pl__run_fit(r));
+    PL_TRY(choose_level(r, n));
+    double fitted;
+    PL_TRY(look_at_plan(r, &fits, &fitted));
+    *better = fits && fitted < best_ms;
+    if (*better) *ms = fitted;
+    return PL_OK;
+}
+
+/* accumulate: auto: builds with the number of micro-batches that fits and is fastest. All divisors
+ * of the batch are compared, not only those up to the first that needs no recompute: a larger
+ * number can be faster, and a larger budget must not be slower than a smaller one, which finds it.
+ * The search ends at a number whose keep-all plan is much slower than the best. */
 static pl_status build_auto(pl_run *r)
 {
+    static const double much = 1.1;
     int64_t batch = pl_config_int(r->config, "batch"), best = 0;
-    double best_ms = 0;
+    double best_ms = HUGE_VAL;
     for (int64_t n = 1; n * pl__ranks(r) <= batch; n++) {
         if (batch % (n * pl__ranks(r))) continue;
         if (n > 1 && r->build->accumulate == 1) { /* the first that splits the batch */
             PL_TRY(pl__run_couples(r, n, NULL, &r->build->coupled));
             if (r->build->coupled) return PL_OK;
         }
-        PL_TRY(build_split(r, n));
-        if (!pl_run_memory_get(r).fits) continue;
-        double ms = pl_run_predicted_ms(r);
-        if (best == 0 || ms < best_ms) {
+        bool better;
+        double ms;
+        PL_TRY(try_split(r, n, best_ms, &better, &ms));
+        if (better) {
             best = n;
             best_ms = ms;
         }
-        if (pl_program_plan(pl__train(r))->recompute_ratio <= 0) break;
+        bool unlimited = pl_config_is_null(r->config, "memory") && better && keeps_all(r->build);
+        if (unlimited || ms > much * best_ms) break;
     }
     return best == 0 || best == r->build->accumulate ? PL_OK : build_split(r, best);
 }
