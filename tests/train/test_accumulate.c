@@ -284,14 +284,9 @@ static pl_status plan_with(const char *accumulate, const char *checkpointing, co
 {
     char memory[64];
     snprintf(memory, sizeof memory, "memory=%llu", (unsigned long long)budget);
-    const char *overrides[] = {"batch=1024",
-                               "width=16",
-                               "depth=8",
-                               checkpointing,
-                               accumulate,
-                               norm,
-                               planned_device,
-                               budget ? memory : "seed=0"};
+    const char *overrides[] = {
+        "batch=1024", "width=16", "depth=8",      checkpointing,
+        accumulate,   norm,       planned_device, budget ? memory : "seed=0"};
     pl_run *run = NULL;
     pl_status rc = open_run(overrides, 8, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
