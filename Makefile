@@ -45,8 +45,10 @@ CUDA_ARCHS := $(if $(PACKAGE),75 90,$(or $(filter $(patsubst compute_%,%,$(if $(
  $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv$(comma)noheader 2>/dev/null)))),90))
 endif
 OLDEST     := $(if $(filter 75 all,$(CUDA_ARCHS)),75,80)
-PLUGIN     := $(if $(filter CUDA,$(FOUND)),$(BUILD)/libplimsoll_cuda.so)
-CUDA_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,src/cuda)) $(patsubst %,$(BUILD)/%.o,$(wildcard src/cuda/*/*.cu))
+# The plug-in of a package is for other GPUs than this machine's: its objects are apart.
+CUDA_DIR   := $(BUILD)$(if $(PACKAGE),/package)
+PLUGIN     := $(if $(filter CUDA,$(FOUND)),$(CUDA_DIR)/libplimsoll_cuda.so)
+CUDA_OBJ   := $(patsubst %.c,$(CUDA_DIR)/%.o,$(call find_c,src/cuda)) $(patsubst %,$(CUDA_DIR)/%.o,$(wildcard src/cuda/*/*.cu))
 NVCC_SMALL := $(if $(PACKAGE),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
 # PTX of 8.0 and all code for newer GPUs come from one front-end pass, half of the work of two: both have the same instructions.
 NVCC_FLAGS  = -std=c++17 -O3 -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc -MMD -MP \
@@ -54,8 +56,8 @@ NVCC_FLAGS  = -std=c++17 -O3 -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno
  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a))) $(NVCC_SMALL) $(CUDA_FLAGS)
 # Kernels on tensor cores are launched from 8.0 on.
 PTX        := $(OLDEST)
-$(patsubst %,$(BUILD)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_split).h"' src/cuda/*/*.cu)): PTX := 80
-$(BUILD)/src/cuda/device/open_device.o: CFLAGS_ALL += -DPL_CUDA_OLDEST=$(OLDEST)
+$(patsubst %,$(CUDA_DIR)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_split).h"' src/cuda/*/*.cu)): PTX := 80
+$(CUDA_DIR)/src/cuda/device/open_device.o: CFLAGS_ALL += -DPL_CUDA_OLDEST=$(OLDEST)
 CUDA_LIBS  := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lnvrtc \
  -lpthread -ldl -lrt -lm -lstdc++
 # MPI, where mpicc is found: several ranks need it, one does not.
@@ -66,7 +68,7 @@ MPI_LIBS   := $(if $(MPICC),$(filter -L% -l% -Wl%,$(shell $(MPICC) --showme:link
 # SentencePiece, where its header and a C++ compiler are found: tokens of T5 models need it.
 CXX        ?= g++
 SP_PLUGIN  := $(if $(filter SentencePiece,$(FOUND)),$(BUILD)/libplimsoll_sentencepiece.so)
-$(BUILD)/src/cuda/% $(BUILD)/tests/cuda/probe/%: CFLAGS_ALL += $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
+$(BUILD)/src/cuda/% $(BUILD)/package/src/cuda/% $(BUILD)/tests/cuda/probe/%: CFLAGS_ALL += $(if $(CUDA_HOME),-isystem $(CUDA_HOME)/include)
 $(BUILD)/src/mpi/%: CFLAGS_ALL += $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_FLAGS)))
 
 all: $(BUILD)/plimsoll $(MPI_PLUGIN) $(if $(SAN),,$(SP_PLUGIN)) $(if $(SAN),,$(PLUGIN)) ## build the program and its plug-ins
@@ -84,11 +86,14 @@ $(BUILD)/%.$(1).o: %.isa.c | build/deps.ok
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
-$(BUILD)/%.o: %.c | build/deps.ok
-	$(call say,cc $<)
-	@$(CC) $(CFLAGS_ALL) $(if $(filter src/cpu/% src/ops/% src/data/% src/plan/pack/%,$<),$(KERNEL)) \
- $(if $(filter tests/%,$<),-O1 -g1) -c -o $@ $<
-$(BUILD)/%.cu.o: %.cu
+define c_rule
+$(1)/%.o: %.c | build/deps.ok
+	$$(call say,cc $$<)
+	@$(CC) $$(CFLAGS_ALL) $$(if $$(filter src/cpu/% src/ops/% src/data/% src/plan/pack/%,$$<),$(KERNEL)) \
+ $$(if $$(filter tests/%,$$<),-O1 -g1) -c -o $$@ $$<
+endef
+$(foreach d,$(sort $(BUILD) $(CUDA_DIR)),$(eval $(call c_rule,$(d))))
+$(CUDA_DIR)/%.cu.o: %.cu
 	$(call say,nvcc $<)
 	@$(NVCC) $(NVCC_FLAGS) -c -o $@ $<
 # Files that a source embeds (plimsoll_embed.h), which -MMD does not see: all that are not C below its folder.
@@ -117,9 +122,10 @@ $(BUILD)/libplimsoll_mpi.so: $(BUILD)/src/mpi/mpi.o
 $(BUILD)/libplimsoll_sentencepiece.so: src/sentencepiece/sentencepiece.cc src/io/text/sentencepiece_plugin.h | $(BUILD)/found.mk
 	$(call say,c++ $<)
 	@$(CXX) -std=c++17 -O2 -g -Wall -Wextra $(if $(DEV)$(CI),-Werror) -fPIC -fvisibility=hidden -Iinclude -Isrc -shared -o $@ $< -lsentencepiece
-$(BUILD)/libplimsoll_cuda.so: $(CUDA_OBJ)
+# The plug-in of a package names no folder of this machine; the system's linker finds CUDA.
+$(CUDA_DIR)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	$(call say,link $@)
-	@$(LINK_SO) $(CUDA_LIBS)
+	@$(LINK_SO) $(if $(PACKAGE),$(filter-out -Wl$(comma)-rpath%,$(CUDA_LIBS)),$(CUDA_LIBS))
 $(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
 	@$(LINK_SO) -lrt
 

@@ -36,10 +36,16 @@ bool trained_find(trained_model *t, const char *named)
         return false;
     }
     if (!run && !model) {
-        cli_error("no weights given: add --model FILE, or name a run folder instead of %s", named);
+        cli_error("no weights given: %s is not a run folder; name the folder of a finished run, or "
+                  "add --model FILE",
+                  named);
         return false;
     }
     snprintf(t->config_path, sizeof t->config_path, "%s%s", named, run ? "/config.yaml" : "");
+    if (run && access(t->config_path, F_OK) != 0) {
+        cli_error("%s is not a run folder: it has no config.yaml", named);
+        return false;
+    }
     if (model)
         snprintf(t->model_path, sizeof t->model_path, "%s", model);
     else

@@ -4,12 +4,7 @@ SONAME  := libplimsoll.so.0
 SHARED  := $(BUILD)/libplimsoll.so.$(VERSION)
 LIBDIR  ?= $(PREFIX)/lib
 INSTALL  = DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" BUILD="$(BUILD)" VERSION="$(VERSION)" LIBS="$(LIBS)" \
- PLUGINS="$(MPI_PLUGIN) $(SP_PLUGIN) $(CUDA_FILE)" packaging/install
-# PACKAGE=1: the plug-in of a package names no folder of this machine; the system's linker finds CUDA.
-CUDA_FILE := $(if $(PACKAGE),$(PLUGIN:$(BUILD)/%=$(BUILD)/package/%),$(PLUGIN))
-$(BUILD)/package/libplimsoll_cuda.so: $(CUDA_OBJ)
-	$(call say,link $@)
-	@$(LINK_SO) $(filter-out -Wl$(comma)-rpath%,$(CUDA_LIBS))
+ PLUGINS="$(MPI_PLUGIN) $(SP_PLUGIN) $(PLUGIN)" packaging/install
 
 # Public functions have the version PLIMSOLL_0, functions for plug-ins PLIMSOLL_PRIVATE (packaging/map).
 $(BUILD)/libplimsoll.map: packaging/map $(wildcard include/*.h) $(BUILD)/libplimsoll.a
@@ -21,11 +16,11 @@ $(SHARED): $(BUILD)/libplimsoll.map
 	@ln -sf $(@F) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $(BUILD)/libplimsoll.so
 shared: $(SHARED) ## the shared library, with versioned symbols
 
-install: all $(SHARED) $(CUDA_FILE) ## copy program, libraries, headers, man pages, completions, documents under PREFIX (/usr/local)
+install: all $(SHARED) ## copy program, libraries, headers, man pages, completions, documents under PREFIX (/usr/local)
 	@$(INSTALL)
 uninstall: ## remove what make install copied
 	@$(INSTALL) --uninstall
-deb: all $(SHARED) ## build/deb: Debian packages plimsoll, libplimsoll0, libplimsoll-dev, plimsoll-cuda (with nvcc)
+deb: $(BUILD)/plimsoll $(SHARED) ## build/deb: Debian packages plimsoll, libplimsoll0, libplimsoll-dev, plimsoll-cuda (with nvcc)
 	@CUDA_HOME="$(CUDA_HOME)" packaging/deb build/deb $(if $(PLUGIN),cuda)
 dist: ## build/dist: a tarball that runs on any Linux with glibc 2.31 (root; builds in a Debian 11 root)
 	@packaging/dist build/dist

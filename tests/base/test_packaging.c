@@ -3,7 +3,9 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A shell function that installs into DIR/root, with the variables of packaging/build.mk. */
 static const char setup[] =
@@ -130,4 +132,24 @@ TEST(workflow_runs_the_commands_of_the_readme)
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         CHECK_MSG(strstr(cli_read(".github/workflows/test.yml"), needs[i]), "no %s", needs[i]);
     CHECK(strstr(cli_read("README.md"), "make demo") && strstr(cli_read("README.md"), "make test"));
+}
+
+/* The plug-in of a package has code for GPUs from the T4 on, whatever was built for this machine:
+ * its objects are apart, and a build for this machine does not stand in for them. */
+TEST(packages_have_code_for_older_gpus)
+{
+    if (access("packaging/dist", X_OK) != 0) SKIP("no sources here");
+    const char *d = pl_test_dir();
+    cli_run("cd %s && mkdir -p cuda/bin cuda/include b && touch cuda/include/cublasLt.h "
+            "cuda/include/cudnn.h cuda/include/nvrtc.h && "
+            "printf '#!/bin/sh\\n' > cuda/bin/nvcc && chmod +x cuda/bin/nvcc",
+            d);
+    cli_result r =
+        cli_run("make -s -n -o build/deps.ok BUILD=%s/b CUDA_HOME=%s/cuda "
+                "NVCC=%s/cuda/bin/nvcc PACKAGE=1 %s/b/package/libplimsoll_cuda.so 2>&1 | "
+                "grep -c 'code=sm_75.*/package/src/cuda/ops/fill.cu.o'",
+                d, d, d, d);
+
+    CHECK_INT(atoi(r.out), 1);
+    CHECK_INT(cli_run("grep -c 'make .*PACKAGE=1 all shared' packaging/dist").code, 0);
 }

@@ -386,7 +386,10 @@ static pl_status forward_ref(const pl_call *c)
         row_of o = row_at(&j, r);
         int64_t at = r * j.k;
         double top = -DBL_MAX, powers = 0, spread = 0;
-        for (int64_t i = 0; i < j.k; i++) top = fmax(top, ref_get(d, c->in[0], at + i));
+        for (int64_t i = 0; i < j.k; i++) { /* not fmax, on which gcc 12 for arm64 fails */
+            double x = ref_get(d, c->in[0], at + i);
+            top = x > top ? x : top;
+        }
         for (int64_t i = 0; i < j.k; i++) {
             double x = ref_get(d, c->in[0], at + i) - top;
             powers += exp(x);
