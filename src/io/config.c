@@ -145,19 +145,27 @@ int pl_text_nearest(const char *word, const char *const *words, int n)
     return best;
 }
 
+/* Most edits between a word of that length and a word that may have been meant. */
+static int near_edits(size_t length)
+{
+    int edits = (int)length / 3 + 1;
+    return edits < NEAR ? edits : NEAR;
+}
+
 bool pl_config_nearest(const pl_config *c, const char *path, char *buf, size_t cap)
 {
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path, *best = NULL;
-    int best_d = (int)strlen(path) / 3 + 1, best_n = 0;
-    if (best_d > NEAR) best_d = NEAR;
-    best_d++;
+    int best_d = near_edits(strlen(path)) + 1, best_n = 0;
     for (int i = 0; i < c->n; i++) {
         const char *key = c->entry[i]->key;
         for (size_t n = strcspn(key, ".");; n += 1 + strcspn(key + n + 1, ".")) {
             char part[64];
             snprintf(part, sizeof part, "%.*s", (int)n, key);
             int d = pl_str_distance(path, part);
-            if (d < best_d) {
+            /* Where the group is right, the edits are all in the last word. */
+            bool same_group = dot && strncmp(path, part, (size_t)(last - path)) == 0;
+            bool own_group = strncmp(path, part, n) == 0 && path[n] == '.';
+            if (d < best_d && !own_group && !(same_group && d > near_edits(strlen(last)))) {
                 best_d = d;
                 best = key;
                 best_n = (int)n;
@@ -175,17 +183,45 @@ bool pl_config_nearest(const pl_config *c, const char *path, char *buf, size_t c
     return best != NULL;
 }
 
+/* Lists the next words of the keys that begin with the first `group` bytes of a path, as "a, b"; of
+ * a long list, the beginning. false: there are none. */
+static bool group_keys(const pl_config *c, const char *path, size_t group, char *out, size_t cap)
+{
+    size_t n = 0;
+    for (int i = 0; group && i < c->n; i++) {
+        const char *key = c->entry[i]->key, *word = key + group;
+        if (strncmp(key, path, group) != 0) continue;
+        size_t len = strcspn(word, ".");
+        bool repeated = i > 0 && strncmp(c->entry[i - 1]->key, key, group + len) == 0 &&
+                        strchr(".", c->entry[i - 1]->key[group + len]);
+        if (repeated) continue;
+        if (n + len + 8 > cap) {
+            snprintf(out + n, cap - n, ", ...");
+            return true;
+        }
+        n += (size_t)snprintf(out + n, cap - n, "%s%.*s", n ? ", " : "", (int)len, word);
+    }
+    return n > 0;
+}
+
 static pl_status unknown(const pl_config *c, const config_source *s, const pl_yaml *at,
                          const char *path)
 {
-    char near[120];
-    const char *ours, *note;
+    char near[120], keys[240];
+    const char *ours, *note, *dot = strrchr(path, '.');
     if (pl_config_hint(c, path, &ours, &note))
         return pl__config_fail(s, at, "unknown key %.80s; did you mean %s?%s%s%s", path, ours,
                                note ? " (" : "", note ? note : "", note ? ")" : "");
-    if (!pl_config_nearest(c, path, near, sizeof near))
-        return pl__config_fail(s, at, "unknown key %.80s", path);
-    return pl__config_fail(s, at, "unknown key %.80s; did you mean %s?", path, near);
+    bool found = pl_config_nearest(c, path, near, sizeof near);
+    size_t group = dot ? (size_t)(dot - path) + 1 : 0;
+    bool listed = !(found && strncmp(near, path, group) == 0) &&
+                  group_keys(c, path, group, keys, sizeof keys);
+    return pl__config_fail(s, at, "unknown key %.80s%s%s%s%s%s%s", path,
+                           found ? "; did you mean " : "", found ? near : "", found ? "?" : "",
+                           !listed ? ""
+                           : found ? " (keys of this group: "
+                                   : "; keys of this group: ",
+                           listed ? keys : "", listed && found ? ")" : "");
 }
 
 static pl_status set_value(pl_config *c, const config_source *s, int i, const pl_yaml *node)

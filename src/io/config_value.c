@@ -135,8 +135,18 @@ static const char *leaf(const char *key)
     return dot ? dot + 1 : key;
 }
 
-static const char *example(const pl_config_entry *e, char *buf, size_t cap)
+static bool is_list(pl_config_type t)
 {
+    return t == PL_CONFIG_INTS || t == PL_CONFIG_FLOATS || t == PL_CONFIG_TEXTS;
+}
+
+/* One value in the place of a list is shown as a list of one. */
+static const char *example(const pl_config_entry *e, const pl_yaml *node, char *buf, size_t cap)
+{
+    if (is_list(e->type) && node->kind == PL_YAML_SCALAR && !pl__yaml_is_null(node)) {
+        snprintf(buf, cap, "[%.40s]", node->text);
+        return buf;
+    }
     if (e->fallback && e->fallback[0] && !core_null(e->fallback)) return e->fallback;
     if (e->type != PL_CONFIG_CHOICE) return type_rows[e->type].example;
     snprintf(buf, cap, "%.*s", (int)strcspn(e->choices, "|"), e->choices);
@@ -156,7 +166,7 @@ static pl_status wrong_type(const pl_config_entry *e, const config_source *s, co
         snprintf(given, sizeof given, "%s%.40s%s", quote, node->text, quote);
     return pl__config_fail(s, node, "%s: %s is expected, %s was given%s; write e.g. %s: %s", e->key,
                            type_rows[e->type].expected, given, hint, leaf(e->key),
-                           example(e, buf, sizeof buf));
+                           example(e, node, buf, sizeof buf));
 }
 
 static pl_status check_range(const pl_config_entry *e, const config_source *s, const pl_yaml *node,

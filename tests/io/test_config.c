@@ -131,6 +131,9 @@ TEST(config_unknown_keys_get_suggestions)
     LOAD_SAYS("steps: 5\n", "did you mean train.steps?");
     LOAD_SAYS("train: {optimizer: {nam: sgd}}\n", "did you mean train.optimizer.name?");
     LOAD_SAYS("zebra: 5\n", "unknown key zebra");
+    LOAD_SAYS("train:\n  tags: 5\n", "train.tags; did you mean data.tags? (keys of this group: ");
+    /* No key of the group is near: its keys are listed. */
+    LOAD_SAYS("train:\n  kind: 5\n", "unknown key train.kind; keys of this group: ");
     CHECK(!strstr(pl_error_text(), "did you mean"));
 }
 
