@@ -4,25 +4,29 @@
 
 #include "plimsoll_recipe.h"
 
-enum { CLOUD_MAX_FRAMES = 64 };
+enum { CLOUD_MAX_FRAMES = 64, CLOUD_MAX_LEVELS = 8, CLOUD_MAX_LAYERS = 8 };
 
 /* State that the files of the recipe share while a program is built. */
 typedef struct cloud {
     pl_builder *b;
     pl_nn *m;
-    const int64_t *channels, *dense;
+    const int64_t *channels, *dense; /* by level, by layer of the head */
     const double *drop_dense;
+    int levels, layers;
     int64_t batch, frames, height, width, film_hidden;
     double drop_conv;
-    bool look;                               /* spatial attention */
-    bool compat;                             /* seed_compat */
-    const char *kind;                        /* architecture.name */
-    pl_val before_norm[CLOUD_MAX_FRAMES][3]; /* inputs of the levels' BatchNorms, by frame */
+    bool look;        /* spatial attention */
+    bool compat;      /* seed_compat */
+    const char *kind; /* architecture.name */
+    /* inputs of the levels' BatchNorms, by frame */
+    pl_val before_norm[CLOUD_MAX_FRAMES][CLOUD_MAX_LEVELS];
 } cloud;
 
 /* model.c: reads sizes from the configuration. Predicts the standardised height (B) from the inputs
  * frames (B,T,H,W) and angles (B,2). */
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k);
+/* Channels of the last level. */
+int64_t cloud_features(const cloud *k);
 pl_val cloud_predict(cloud *k);
 pl_nn_lin cloud_xavier(void);
 

@@ -90,7 +90,7 @@ pl_val cloud_graph_attention(cloud *k, int64_t t, pl_val map)
                         pl_config_int(c, "model.graph_width"), false,
                         pl_nn_name(m, "edge_keep1.%d", frame)));
     x = dropped(k, x, pl_nn_name(m, "graph_keep2.%d", frame));
-    x = layer(k, x, "gnn_conv2", 1, k->channels[2], true, pl_nn_name(m, "edge_keep2.%d", frame));
+    x = layer(k, x, "gnn_conv2", 1, cloud_features(k), true, pl_nn_name(m, "edge_keep2.%d", frame));
     x = pl_nn_layer_norm(m, x, "gnn_norm", (pl_nn_norm){0});
     return pl_nn_global_average(m->g, x);
 }

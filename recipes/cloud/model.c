@@ -2,13 +2,13 @@
  *
  * Per frame, with shared weights (channels 64, 128, 256 in the full preset):
  *
- *     frame (B,H,W,1) ── spatial attention ── level 1 ── level 2 ── level 3 ── to a vector (B,C)
+ *     frame (B,H,W,1) ── spatial attention ── level 1 ── level 2 ── ... ── to a vector (B,C)
  *       spatial attention   x * sigmoid(conv1x1(relu(conv3x3(x))))
  *       level               conv3x3, BatchNorm, LeakyReLU .01, [FiLM on level 1], MaxPool 2,
  *                           channel dropout
  *     angles (B,2) ── Linear, ReLU, Linear ── gamma, beta of FiLM: gamma*x + beta
  *     frames' vectors (B,T,C) ── to one (B,C)
- *     head: two times Linear, BatchNorm, LeakyReLU, dropout; Linear to the standardised height
+ *     head: several times Linear, BatchNorm, LeakyReLU, dropout; Linear to the standardised height
  *
  * The architectures differ in the two steps to a vector: `transformer` takes the mean over
  * positions and a softmax over time, `gnn` lets neighbouring positions attend to each other
@@ -23,14 +23,17 @@
 
 #include <string.h>
 
+int64_t cloud_features(const cloud *k)
+{
+    return k->channels[k->levels - 1];
+}
+
 pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
 {
     const pl_config *c = pl_builder_config(b);
-    int levels, layers, drops;
+    int drops;
     *k = (cloud){.b = b,
                  .m = m,
-                 .channels = pl_config_ints(c, "model.channels", &levels),
-                 .dense = pl_config_ints(c, "model.dense", &layers),
                  .drop_dense = pl_config_floats(c, "model.dropout_dense", &drops),
                  .batch = pl_builder_batch(b),
                  .frames = pl_config_int(c, "frames"),
@@ -41,18 +44,30 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
                  .look = pl_config_bool(c, "model.spatial_attention"),
                  .compat = pl_config_bool(c, "seed_compat"),
                  .kind = pl_config_text(c, "architecture.name")};
-    if (levels != 3 || layers != 2 || drops != 2) {
+    k->channels = pl_config_ints(c, "model.channels", &k->levels);
+    k->dense = pl_config_ints(c, "model.dense", &k->layers);
+    if (k->levels < 1 || k->levels > CLOUD_MAX_LEVELS || k->layers < 1 ||
+        k->layers > CLOUD_MAX_LAYERS || drops != k->layers) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "model.channels wants 3 numbers, model.dense 2, model.dropout_dense 2; got %d, "
-                   "%d, %d",
-                   levels, layers, drops);
+                   "model.channels wants 1 to %d numbers, model.dense 1 to %d, and "
+                   "model.dropout_dense as many as model.dense; got %d, %d, %d",
+                   CLOUD_MAX_LEVELS, CLOUD_MAX_LAYERS, k->levels, k->layers, drops);
         return PL_ERR_CONFIG;
     }
-    if (k->channels[2] < 2 && strcmp(k->kind, "transformer") == 0) {
+    int64_t side = k->height < k->width ? k->height : k->width;
+    if (side >> k->levels < 1) {
+        pl_nn_fail(
+            m, PL_ERR_CONFIG,
+            "frames of %lld x %lld pixels have no position left after %d levels, each of "
+            "which halves them: make model.channels shorter, or height and width at least %d",
+            (long long)k->height, (long long)k->width, k->levels, 1 << k->levels);
+        return PL_ERR_CONFIG;
+    }
+    if (cloud_features(k) < 2 && strcmp(k->kind, "transformer") == 0) {
         pl_nn_fail(
             m, PL_ERR_CONFIG,
             "model.channels: the last is %lld; attention over time has half as many, so at least 2",
-            (long long)k->channels[2]);
+            (long long)cloud_features(k));
         return PL_ERR_CONFIG;
     }
     return PL_OK;
@@ -100,15 +115,15 @@ static pl_val level(cloud *k, int64_t t, int i, pl_val x, pl_val gamma, pl_val b
     return pl_mul(m->g, x, pl_nn_over(m->g, keep, x));
 }
 
-/* Frame t of frames (B,T,H,W) to a map of features (B,h,w,C3). */
+/* Frame t of frames (B,T,H,W) to a map of features (B,h,w,C). */
 static pl_val frame_map(cloud *k, pl_val frames, int64_t t, pl_val gamma, pl_val beta,
-                        const pl_val keep[3])
+                        const pl_val *keep)
 {
     pl_graph *g = k->m->g;
     pl_val x = pl_slice(g, frames, 1, t, t + 1, 1);
     x = pl_reshape(g, x, PL_DIMS(k->batch, k->height, k->width, 1));
     if (k->look) x = spatial_attention(k, x);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < k->levels; i++) {
         pl_val mine = pl_squeeze(g, pl_slice(g, keep[i], 0, t, t + 1, 1), 0);
         x = level(k, t, i, x, gamma, beta, mine);
     }
@@ -122,7 +137,7 @@ static pl_val temporal_attention(cloud *k, pl_val features)
     pl_graph *g = k->m->g;
     if (!pl_config_bool(pl_builder_config(k->b), "model.temporal_attention"))
         return pl_mean(g, features, PL_AXIS(1), false);
-    int64_t width = k->channels[2];
+    int64_t width = cloud_features(k);
     pl_val s = pl_relu(g, pl_nn_linear(k->m, features, "temporal.0", width / 2, cloud_xavier()));
     s = pl_softmax(g, pl_nn_linear(k->m, s, "temporal.2", 1, cloud_xavier()), 1);
     return pl_sum(g, pl_mul(g, s, features), PL_AXIS(1), false);
@@ -163,10 +178,10 @@ static pl_nn_lin last_layer(void)
     return (pl_nn_lin){.init = pl_nn_normal(0, 0.5), .bias_init = pl_nn_constant(0.1)};
 }
 
-static pl_val head(cloud *k, pl_val x, const pl_val keep[2])
+static pl_val head(cloud *k, pl_val x, const pl_val *keep)
 {
     pl_nn *m = k->m;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < k->layers; i++) {
         x = pl_nn_linear(m, x, pl_nn_name(m, "dense.%d", i), k->dense[i], cloud_xavier());
         x = pl_nn_batch_norm(m, x, pl_nn_name(m, "dense_norm.%d", i), (pl_nn_norm){0});
         x = pl_mul(m->g, pl_leaky_relu(m->g, x, 0.01), keep[i]);
@@ -181,12 +196,12 @@ static pl_val draw_keep(cloud *k, const char *name, pl_type t, double p)
     return pl_cast(k->m->g, pl_draw_keep(k->b, k->m, name, t, p), k->m->dtype);
 }
 
-static void draw_keeps(cloud *k, pl_val conv[3], pl_val dense[2])
+static void draw_keeps(cloud *k, pl_val *conv, pl_val *dense)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < k->levels; i++)
         conv[i] = draw_keep(k, pl_nn_name(k->m, "conv_keep%d", i + 1),
                             PL_TYPE(PL_F32, k->frames, k->batch, k->channels[i]), k->drop_conv);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < k->layers; i++)
         dense[i] = draw_keep(k, pl_nn_name(k->m, "dense_keep%d", i + 1),
                              PL_TYPE(PL_F32, k->batch, k->dense[i]), k->drop_dense[i]);
 }
@@ -209,13 +224,14 @@ static pl_val read_angles(cloud *k)
 static void norms_again(cloud *k)
 {
     for (int64_t t = k->frames - 1; t >= 0; t--)
-        for (int i = 0; i < 3; i++) (void)level_norm(k, i, k->before_norm[t][i]);
+        for (int i = 0; i < k->levels; i++) (void)level_norm(k, i, k->before_norm[t][i]);
 }
 
 static pl_val of_frames(cloud *k, const struct architecture *a, pl_val frames, pl_val angles)
 {
     pl_graph *g = k->m->g;
-    pl_val conv_keep[3], dense_keep[2], part[2], features[CLOUD_MAX_FRAMES];
+    pl_val conv_keep[CLOUD_MAX_LEVELS], dense_keep[CLOUD_MAX_LAYERS], part[2],
+        features[CLOUD_MAX_FRAMES];
     draw_keeps(k, conv_keep, dense_keep);
     pl_val film = pl_nn_linear(k->m, angles, "film.0", k->film_hidden, cloud_xavier());
     film = pl_nn_linear(k->m, pl_relu(g, film), "film.2", 2 * k->channels[0], cloud_xavier());
@@ -239,13 +255,13 @@ static pl_val of_mean_frame(cloud *k, pl_val frames)
         .kernel = 3, .pad = 1, .init = pl_nn_kaiming_normal(PL_FAN_IN, pl_nn_gain("relu", 0))};
     pl_val x = pl_reshape(m->g, pl_mean(m->g, frames, PL_AXIS(1), false),
                           PL_DIMS(k->batch, k->height, k->width, 1));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < k->levels; i++) {
         x = pl_relu(m->g, pl_nn_conv2d(m, x, pl_nn_name(m, "conv.%d", i), k->channels[i], conv));
         x = pl_max_pool(m->g, x, &(pl_pool_opts){.kernel = {2, 2}});
     }
     x = pl_nn_global_average(m->g, x);
     pl_nn_lin lin = {.init = pl_nn_xavier_normal(1)};
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < k->layers; i++)
         x = pl_relu(m->g, pl_nn_linear(m, x, pl_nn_name(m, "dense.%d", i), k->dense[i], lin));
     return pl_squeeze(m->g, pl_nn_linear(m, x, "out", 1, last_layer()), 1);
 }

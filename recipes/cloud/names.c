@@ -6,33 +6,51 @@
  */
 #include "cloud.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 static const pl_rename rules[] = {
     {"spatial_attention.conv1.*", "spatial.0.*"},
     {"spatial_attention.conv2.*", "spatial.2.*"},
-    {"cnn_layers.0.*", "conv.0.*"},
-    {"cnn_layers.1.*", "norm.0.*"},
-    {"cnn_layers.5.*", "conv.1.*"},
-    {"cnn_layers.6.*", "norm.1.*"},
-    {"cnn_layers.10.*", "conv.2.*"},
-    {"cnn_layers.11.*", "norm.2.*"},
     {"film_layers.0.film_mlp.*.*", "film.*.*"},
     {"temporal_attention.fc1.*", "temporal.0.*"},
     {"temporal_attention.fc2.*", "temporal.2.*"},
-    {"dense_layers.0.*", "dense.0.*"},
-    {"dense_layers.1.*", "dense_norm.0.*"},
-    {"dense_layers.4.*", "dense.1.*"},
-    {"dense_layers.5.*", "dense_norm.1.*"},
     {"output.*", "out.*"},
     {"mamba.*", "lstm.*"},
     {NULL, NULL},
 };
+
+/* Slots of level or layer i: PART.i.weight; module `step` * i + `offset` of a Sequential. */
+static bool map(const pl_config *c, const char *ours, const pl_type *type, pl_published *to)
+{
+    static const struct {
+        const char *ours, *theirs;
+        int step, offset;
+    } parts[] = {{"conv.", "cnn_layers", 5, 0},
+                 {"norm.", "cnn_layers", 5, 1},
+                 {"dense.", "dense_layers", 4, 0},
+                 {"dense_norm.", "dense_layers", 4, 1}};
+    (void)c;
+    (void)type;
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        size_t length = strlen(parts[k].ours);
+        char *rest;
+        if (strncmp(ours, parts[k].ours, length) != 0) continue;
+        long i = strtol(ours + length, &rest, 10);
+        if (rest == ours + length || *rest != '.' || i < 0 || i >= CLOUD_MAX_LEVELS) return false;
+        return snprintf(to->name, sizeof to->name, "%s.%ld%s", parts[k].theirs,
+                        parts[k].step * i + parts[k].offset, rest) < (int)sizeof to->name;
+    }
+    return false;
+}
 
 static const char *const order[] = {
     "cnn_layers.*",        "film_layers.*",        "dense_layers.*", "output.*",
     "spatial_attention.*", "temporal_attention.*", "mamba.*",        NULL};
 
 static const pl_naming namings[] = {
-    {.name = "authors", .rules = rules, .order = order},
+    {.name = "authors", .rules = rules, .map = map, .order = order},
     {.name = NULL},
 };
 

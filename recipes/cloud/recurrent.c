@@ -41,7 +41,7 @@ pl_val cloud_state_space(cloud *k, pl_val features)
     enum { EXPAND = 2, TAPS = 4 };
     pl_nn *m = k->m;
     pl_graph *g = m->g;
-    int64_t width = k->channels[2], inner = EXPAND * width, rank = (width + 15) / 16;
+    int64_t width = cloud_features(k), inner = EXPAND * width, rank = (width + 15) / 16;
     int64_t states = pl_config_int(pl_builder_config(k->b), "model.state");
     pl_nn_lin plain = {.no_bias = true};
     pl_val part[2], out[64];
@@ -83,7 +83,7 @@ static pl_val lstm_layer(cloud *k, pl_val x, int i)
 {
     pl_nn *m = k->m;
     pl_graph *g = m->g;
-    int64_t in = pl_val_type(g, x).dim[2], n = k->channels[2];
+    int64_t in = pl_val_type(g, x).dim[2], n = cloud_features(k);
     double bound = 1 / sqrt((double)n);
     pl_nn_init init = pl_nn_uniform(-bound, bound);
     pl_val w = pl_nn_param(m, pl_nn_name(m, "weight_ih_l%d", i), PL_DIMS(4 * n, in), init);

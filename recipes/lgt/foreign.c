@@ -12,7 +12,7 @@ static const pl_foreign_key keys[] = {
     {"model.latent_channels", .why = "the latents of the VAE have 4 channels"},
     {"model.base_channels", "model.base"},
     {"model.style_dim", "model.cond"},
-    {"model.time_dim", .why = "model.cond sets both: the authors' are equal"},
+    {"model.time_dim", "model.time"},
     {"model.num_styles", "model.styles"},
     {"model.num_encoder_blocks", "model.encoder_blocks"},
     {"model.num_decoder_blocks", "model.decoder_blocks"},

@@ -19,7 +19,9 @@ static const pl_config_entry schema[] = {
     {"model.base", PL_CONFIG_INT, "128", .min = 32, .max = 65536,
      .doc = "Channels of the finest level."},
     {"model.cond", PL_CONFIG_INT, "256", .min = 2, .max = 65536,
-     .doc = "Width of the condition vector."},
+     .doc = "Width of the condition vector and of the style vectors."},
+    {"model.time", PL_CONFIG_INT, "0", .min = 0, .max = 65536,
+     .doc = "Width of the time vector, an even number; 0: model.cond."},
     {"model.styles", PL_CONFIG_INT, "2", .min = 1, .max = 1e6, .doc = "Number of styles."},
     {"model.encoder_blocks", PL_CONFIG_INT, "2", .min = 1, .max = 64,
      .doc = "Residual blocks per level."},
@@ -145,6 +147,7 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                       .latent = pl_config_int(c, "latent"),
                       .base = pl_config_int(c, "model.base"),
                       .cond = pl_config_int(c, "model.cond"),
+                      .time = pl_config_int(c, "model.time"),
                       .styles = pl_config_int(c, "model.styles"),
                       .samples = pl_config_int(c, "loss.samples"),
                       .positions = pl_config_int(c, "loss.positions"),
@@ -183,6 +186,13 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
             "model.base wants a multiple of 32 (groups of the normalisation), latent one of 4; "
             "got %lld and %lld",
             (long long)k->base, (long long)k->latent);
+        return PL_ERR_CONFIG;
+    }
+    if ((k->time ? k->time : k->cond) % 2) {
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "model.time is %lld (0: model.cond, %lld) and must be even: half of the time "
+                   "vector are cosines, half sines",
+                   (long long)k->time, (long long)k->cond);
         return PL_ERR_CONFIG;
     }
     read_average(c, k);

@@ -14,7 +14,7 @@ typedef enum lgt_average {
 } lgt_average;
 
 typedef struct lgt_config {
-    int64_t batch, latent, base, cond, styles, samples, positions, projections;
+    int64_t batch, latent, base, cond, time, styles, samples, positions, projections;
     int encoder_blocks, decoder_blocks, ode_steps;
     bool adagn;     /* normalisation scaled by the condition instead of depthwise kernels from it */
     bool plus;      /* attention in the middle and gates on the skips */

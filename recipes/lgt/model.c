@@ -150,10 +150,10 @@ static pl_val average_style(pl_nn *m, const lgt_config *c, pl_val first)
 static pl_val condition(pl_nn *m, const lgt_config *c, pl_val t, const lgt_style *style)
 {
     pl_graph *g = m->g;
-    int64_t d = c->cond;
-    pl_val time = pl_nn_time_features(g, t, d, (pl_nn_sinusoid){0});
-    time = pl_silu(g, pl_nn_linear(m, time, "time.0", 4 * d, biased));
-    time = pl_nn_linear(m, time, "time.2", d, biased);
+    int64_t d = c->cond, w = c->time ? c->time : d;
+    pl_val time = pl_nn_time_features(g, t, w, (pl_nn_sinusoid){0});
+    time = pl_silu(g, pl_nn_linear(m, time, "time.0", 4 * w, biased));
+    time = pl_nn_linear(m, time, "time.2", w, biased);
     pl_val rows = pl_nn_embedding(m, style->ids, "style", c->styles, d);
     if (pl_val_ok(style->noise)) rows = pl_add(g, rows, style->noise);
     if (pl_val_ok(style->uncond))

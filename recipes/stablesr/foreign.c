@@ -34,7 +34,7 @@ static const pl_foreign_key keys[] = {
     {M "use_edge_processing," M "edge_input_channels," U "use_edge_processing," U
        "edge_input_channels",
      .why = "edge.*: the recipe has the edge processor"},
-    {U "in_channels," U "out_channels," U "num_res_blocks," U "use_spatial_transformer," U
+    {U "in_channels," U "out_channels," U "use_spatial_transformer," U
        "use_linear_in_transformer," U "transformer_depth," U "legacy",
      .why = FIXED},
     {U "model_channels", "model.width"},
@@ -48,7 +48,8 @@ static const pl_foreign_key keys[] = {
     {S "out_channels", "struct.out"},
     {S "channel_mult", "struct.mult"},
     {S "num_heads", "struct.heads"},
-    {S "attention_resolutions", .why = "every level of the structure encoder but the last attends"},
+    {U "num_res_blocks", "model.blocks"},
+    {S "num_res_blocks", "struct.blocks"},
     {S "*", .why = FIXED},
     {V "ddconfig.ch", "vae.width"},
     {V "ddconfig.ch_mult", "vae.mult"},
@@ -91,13 +92,33 @@ static const pl_foreign_key keys[] = {
     {NULL},
 };
 
+/* attention_resolutions has the factors by which the levels with attention are smaller than the
+ * first: 2^level. Other levels than neighbours stay as the preset has them, and are told. */
+static void attention(pl_foreign_doc *d, const char *theirs, const char *from, const char *levels)
+{
+    double factor[SR_MAX_LEVELS];
+    int n = pl_foreign_count(d, theirs), first = SR_MAX_LEVELS, last = -1;
+    if (n < 1 || n > SR_MAX_LEVELS || !pl_foreign_numbers(d, theirs, n, factor)) return;
+    for (int i = 0; i < n; i++)
+        for (int level = 0; level < SR_MAX_LEVELS; level++) {
+            if (factor[i] < (double)(1 << level) || factor[i] > (double)(1 << level)) continue;
+            first = level < first ? level : first;
+            last = level > last ? level : last;
+        }
+    if (last - first + 1 != n) {
+        pl_foreign_skip(d, theirs, "the recipe has attention at neighbouring levels only");
+        return;
+    }
+    pl_foreign_set(d, theirs, levels, "%d", last + 1);
+    if (first > 0) pl_foreign_set(d, theirs, from, "%d", first);
+}
+
 static void make(pl_foreign_doc *d)
 {
     double batch = pl_foreign_number(d, "data.params.batch_size", 0);
     double parts = pl_foreign_number(d, "lightning.trainer.accumulate_grad_batches", 1);
     double side = pl_foreign_number(d, "degradation.gt_size", 0);
     double context = pl_foreign_number(d, U "context_dim", 0);
-    int levels = pl_foreign_count(d, U "attention_resolutions");
     if (batch >= 1 && parts >= 1 && batch * parts <= 1e6) {
         pl_foreign_set(d, "data.params.batch_size", "batch", "%.0f", batch * parts);
         pl_foreign_set(d, "lightning.trainer.accumulate_grad_batches", "accumulate", "%.0f", parts);
@@ -110,7 +131,8 @@ static void make(pl_foreign_doc *d)
         pl_foreign_set(d, "degradation.gt_size", "latent", "%.0f", side / 8);
     }
     if (context >= 1) pl_foreign_set(d, U "context_dim", "model.context", "[77, %.0f]", context);
-    if (levels > 0) pl_foreign_set(d, U "attention_resolutions", "model.attn_levels", "%d", levels);
+    attention(d, U "attention_resolutions", "model.attn_from", "model.attn_levels");
+    attention(d, S "attention_resolutions", "struct.attn_from", "struct.attn_levels");
 }
 
 static const char *const marks[] = {U "model_channels", S "model_channels", "degradation.*", NULL};

@@ -179,7 +179,7 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
             if (i == c->blocks && level == top) break;
             pl_nn_push(m, "down.%d", n - 1);
             if (i < c->blocks)
-                h = unet_layer(&u, h, level, c->mult[level] * c->width, level < c->attn_levels);
+                h = unet_layer(&u, h, level, c->mult[level] * c->width, sr_attends(c, level));
             else
                 h = pl_nn_conv2d(m, h, "resample", c->mult[level] * c->width, conv3(2));
             pl_nn_pop(m);
@@ -197,7 +197,7 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
         for (int i = 0; i <= c->blocks; i++) {
             pl_nn_push(m, "up.%d", up++);
             h = pl_concat(g, 2, (pl_val[]){h, skips[--n]}, 3);
-            h = unet_layer(&u, h, level, w, level < c->attn_levels);
+            h = unet_layer(&u, h, level, w, sr_attends(c, level));
             if (level && i == c->blocks)
                 h = pl_nn_conv2d(m, pl_nn_upsample_nearest(g, h, 2), "resample.conv", w, conv3(1));
             pl_nn_pop(m);
@@ -207,6 +207,16 @@ pl_val sr_unet(pl_nn *m, const sr_config *c, pl_val x, pl_val t, pl_val context,
     h = pl_nn_conv2d(m, h, "out.2", 4, conv3(1));
     pl_nn_pop(m);
     return h;
+}
+
+bool sr_attends(const sr_config *c, int level)
+{
+    return level >= c->attn_from && level < c->attn_levels;
+}
+
+bool sr_struct_attends(const sr_config *c, int level)
+{
+    return level >= c->struct_attn_from && level < c->struct_attn_levels;
 }
 
 /* ---- structure encoder ------------------------------------------------------------------ */
@@ -255,7 +265,7 @@ void sr_struct_encoder(pl_nn *m, const sr_config *c, pl_val z, pl_val t, pl_val 
         pl_nn_push(m, "levels.%d", level);
         for (int i = 0; i < c->struct_blocks; i++) {
             h = res_block(m, c, h, emb, PL_NO_VAL, w, pl_nn_name(m, "%d", 2 * i));
-            if (level < c->struct_attn_levels)
+            if (sr_struct_attends(c, level))
                 h = self_attention(m, c, h, pl_nn_name(m, "%d", 2 * i + 1));
         }
         if (level == top) {

@@ -173,7 +173,8 @@ static int add(char *to, size_t cap, int at, const char *fmt, ...)
 /* The sizes for UNet2DConditionModel. Its attention_head_dim is the number of heads. */
 static int unet_config(const pl_config *c, char *to, size_t cap)
 {
-    int levels, context, n, attended = (int)pl_config_int(c, "model.attn_levels");
+    int levels, context, n, from = (int)pl_config_int(c, "model.attn_from"),
+                            below = (int)pl_config_int(c, "model.attn_levels");
     const int64_t *mult = pl_config_ints(c, "model.mult", &levels),
                   *text = pl_config_ints(c, "model.context", &context);
     int64_t width = pl_config_int(c, "model.width"), head = pl_config_int(c, "model.head_dim");
@@ -193,10 +194,12 @@ static int unet_config(const pl_config *c, char *to, size_t cap)
         n = add(to, cap, n, "%s%lld", i ? ", " : "", (long long)(mult[i] * width / head));
     n = add(to, cap, n, "],\n  \"down_block_types\": [");
     for (int i = 0; i < levels; i++)
-        n = add(to, cap, n, "%s\"%sDownBlock2D\"", i ? ", " : "", i < attended ? "CrossAttn" : "");
+        n = add(to, cap, n, "%s\"%sDownBlock2D\"", i ? ", " : "",
+                i >= from && i < below ? "CrossAttn" : "");
     n = add(to, cap, n, "],\n  \"up_block_types\": [");
     for (int i = levels - 1; i >= 0; i--)
-        n = add(to, cap, n, "\"%sUpBlock2D\"%s", i < attended ? "CrossAttn" : "", i ? ", " : "");
+        n = add(to, cap, n, "\"%sUpBlock2D\"%s", i >= from && i < below ? "CrossAttn" : "",
+                i ? ", " : "");
     return add(to, cap, n, "]\n}\n");
 }
 

@@ -53,7 +53,9 @@ static const pl_config_entry schema[] = {
     {"model.blocks", PL_CONFIG_INT, "2", .min = 1, .max = SR_MAX_BLOCKS,
      .doc = "U-Net: residual blocks per level on the way down; one more on the way up."},
     {"model.attn_levels", PL_CONFIG_INT, "3", .min = 0, .max = SR_MAX_LEVELS,
-     .doc = "U-Net: levels with attention, from the finest; the middle always has it."},
+     .doc = "U-Net: the finest levels that have attention; the middle always has it."},
+    {"model.attn_from", PL_CONFIG_INT, "0", .min = 0, .max = SR_MAX_LEVELS,
+     .doc = "U-Net: how many of these levels, from the finest, have no attention after all."},
     {"model.groups", PL_CONFIG_INT, "32", .min = 1, .max = 65536,
      .doc = "Groups of every group norm of the U-Net and the structure encoder."},
     {"model.head_dim", PL_CONFIG_INT, "64", .min = 1, .max = 65536,
@@ -69,7 +71,10 @@ static const pl_config_entry schema[] = {
     {"struct.blocks", PL_CONFIG_INT, "2", .min = 1, .max = SR_MAX_BLOCKS,
      .doc = "Structure encoder: residual blocks per level."},
     {"struct.attn_levels", PL_CONFIG_INT, "-1", .min = -1, .max = SR_MAX_LEVELS,
-     .doc = "Structure encoder: levels with attention, from the finest; -1: as the U-Net."},
+     .doc = "Structure encoder: the finest levels that have attention; -1: as the U-Net."},
+    {"struct.attn_from", PL_CONFIG_INT, "-1", .min = -1, .max = SR_MAX_LEVELS,
+     .doc = "Structure encoder: how many of these levels, from the finest, have none; -1: as the "
+            "U-Net."},
     {"struct.out", PL_CONFIG_INT, "256", .min = 1, .max = 65536,
      .doc = "Structure encoder: channels of its maps."},
     {"struct.heads", PL_CONFIG_INT, "4", .min = 1, .max = 1024,
@@ -237,10 +242,10 @@ static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
     divides(m, "struct.width", k->struct_width, k->groups, "model.groups share them");
     divides(m, "struct.out", k->struct_out, k->groups, "model.groups share them");
     for (int i = 0; i < k->levels; i++) {
-        if (i < k->attn_levels || i == k->levels - 1)
+        if (sr_attends(k, i) || i == k->levels - 1)
             divides(m, "model.width * model.mult", k->width * k->mult[i], k->head_dim,
                     "model.head_dim channels are a head");
-        if (i < k->struct_attn_levels || i == k->levels - 1)
+        if (sr_struct_attends(k, i) || i == k->levels - 1)
             divides(m, "struct.width * struct.mult", k->struct_width * k->struct_mult[i],
                     k->struct_heads, "struct.heads share them");
     }
@@ -273,9 +278,11 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .stem = pl_config_int(c, "edge.stem"),
                      .width = pl_config_int(c, "model.width"),
                      .blocks = (int)pl_config_int(c, "model.blocks"),
+                     .attn_from = (int)pl_config_int(c, "model.attn_from"),
                      .attn_levels = (int)pl_config_int(c, "model.attn_levels"),
                      .groups = (int)pl_config_int(c, "model.groups"),
                      .struct_blocks = (int)pl_config_int(c, "struct.blocks"),
+                     .struct_attn_from = (int)pl_config_int(c, "struct.attn_from"),
                      .struct_attn_levels = (int)pl_config_int(c, "struct.attn_levels"),
                      .head_dim = (int)pl_config_int(c, "model.head_dim"),
                      .spade_hidden = pl_config_int(c, "model.spade_hidden"),
@@ -285,6 +292,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .vae = {.width = pl_config_int(c, "vae.width"),
                              .fusion_blocks = (int)pl_config_int(c, "vae.fusion_blocks")},
                      .fusion = sr_fusion_of(c)};
+    if (k->struct_attn_from < 0) k->struct_attn_from = k->attn_from;
     if (k->struct_attn_levels < 0) k->struct_attn_levels = k->attn_levels;
     pl_config_ints(c, "model.mult", &k->levels);
     pl_config_ints(c, "struct.mult", &k->struct_levels);
@@ -537,41 +545,6 @@ static pl_status build(pl_builder *b)
     return PL_OK;
 }
 
-/* ---- the PyTorch peer ------------------------------------------------------------------- */
-static const char *const workloads[] = {"stablesr-full", "stablesr-full-sdpa",
-                                        "stablesr-edge-before", "stablesr-edge-after", NULL};
-static const pl_peer_key peer_keys[] = {
-    {"part", "part"},
-    {"batch", "batch"},
-    {"image", "image"},
-    {"latent", "latent"},
-    {"before", "edge.before"},
-    {"before_down", "edge.before_down"},
-    {"stem", "edge.stem"},
-    {"after", "edge.after"},
-    {"after_down", "edge.after_down"},
-    {"width", "model.width"},
-    {"mult", "model.mult"},
-    {"blocks", "model.blocks"},
-    {"attn_levels", "model.attn_levels"},
-    {"groups", "model.groups"},
-    {"head_dim", "model.head_dim"},
-    {"context", "model.context"},
-    {"struct_width", "struct.width"},
-    {"struct_mult", "struct.mult"},
-    {"struct_out", "struct.out"},
-    {"struct_blocks", "struct.blocks"},
-    {"struct_heads", "struct.heads"},
-    {"spade_hidden", "model.spade_hidden"},
-    {"x_start", "x_start"},
-    {"lr", "optim.lr"},
-    {NULL, NULL},
-};
-static const pl_peer peer = {.workloads = workloads,
-                             .preset = "tiny",
-                             .keys = peer_keys,
-                             .channels_first = "z_*,eps,edge,target"};
-
 static const pl_encoder encoder = {.build = build_encoder};
 
 static const char *const shown[] = {"grad_norm", NULL};
@@ -588,7 +561,7 @@ const pl_recipe pl_recipe_stablesr = {
     .data_close = sr_data_close,
     .data_bytes = sr_data_bytes,
     .data_read = sr_data_read,
-    .peer = &peer,
+    .peer = &sr_peer,
     .images = &sr_feed,
     .encoder = &encoder,
     .weights = sr_weights,

@@ -16,16 +16,19 @@ typedef struct sr_config {
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[SR_MAX_LEVELS], context[2], struct_width, struct_mult[SR_MAX_LEVELS];
     int64_t struct_out, spade_hidden;
-    /* blocks: residual blocks per level; attention at the first *_attn_levels levels; groups of
-     * every group norm of U-Net and structure encoder */
-    int levels, blocks, attn_levels, head_dim, groups;
-    int struct_levels, struct_blocks, struct_attn_levels, struct_heads;
+    /* blocks: residual blocks per level; attention at the levels from *_attn_from on that are below
+     * *_attn_levels; groups of every group norm of U-Net and structure encoder */
+    int levels, blocks, attn_from, attn_levels, head_dim, groups;
+    int struct_levels, struct_blocks, struct_attn_from, struct_attn_levels, struct_heads;
     vae_sizes vae;
     double fusion; /* weight of the autoencoder's fusion layers; 0: it has none, or none are used */
 } sr_config;
 
 /* stablesr.c: reads the configuration; a contradiction becomes the context's error. */
 pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k);
+/* Whether blocks of a level of the U-Net, or of the structure encoder, have attention. */
+bool sr_attends(const sr_config *c, int level);
+bool sr_struct_attends(const sr_config *c, int level);
 
 /* ---- model.c ---------------------------------------------------------------------------- */
 /* Edge map (B,I,I,3) to (B,L,L,4); the original alone gives (B,I/32,I/32,4). */
@@ -88,5 +91,8 @@ pl_val sr_restored(pl_nn *m, const sr_config *c, const sr_batch *b, int steps);
 extern const pl_preset sr_presets[];
 
 extern const pl_foreign sr_foreign[]; /* foreign.c */
+
+/* peer.c */
+extern const pl_peer sr_peer;
 
 #endif

@@ -123,7 +123,9 @@ bool sr_published_unet(const pl_config *c, const char *ours, const pl_type *type
     }
     if (!up || !begins(&ours, "resample.conv.")) return false;
     /* behind the transformer, where the level has one */
-    bool attends = levels - 1 - n / (blocks + 1) < pl_config_int(c, "model.attn_levels");
+    int level = levels - 1 - n / (blocks + 1);
+    bool attends = level >= pl_config_int(c, "model.attn_from") &&
+                   level < pl_config_int(c, "model.attn_levels");
     snprintf(base, sizeof base, "output_blocks.%d.%d.conv.", n, attends ? 2 : 1);
     return plain(to, base, ours);
 }

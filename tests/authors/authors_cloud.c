@@ -109,13 +109,17 @@ static void check_recurrent(authors *a, pl_run *run)
 /* ---- the step --------------------------------------------------------------------------- */
 typedef void (*feeder)(void *to, const char *input, const char *tensor);
 
-static void feed_draws(void *to, feeder feed)
+static void feed_draws(authors *a, void *to, feeder feed)
 {
-    static const char *const names[] = {"conv_keep1", "conv_keep2", "conv_keep3", "dense_keep1",
-                                        "dense_keep2"};
-    static const char *const tensors[] = {"in/conv_keep1", "in/conv_keep2", "in/conv_keep3",
-                                          "in/dense_keep1", "in/dense_keep2"};
-    for (int i = 0; i < 5; i++) feed(to, names[i], tensors[i]);
+    static const char *const kinds[][2] = {{"conv", MODEL "cnn_layers"},
+                                           {"dense", MODEL "dense_layers"}};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < json_array_size(authors_at(a, kinds[k][1])); i++) {
+            char tensor[64];
+            snprintf(tensor, sizeof tensor, "in/%s_keep%zu", kinds[k][0], i + 1);
+            const char *name = pl_arena_strdup(&a->mem, tensor);
+            feed(to, name + 3, name);
+        }
 }
 
 static void feed_net(void *to, const char *input, const char *tensor)
@@ -142,7 +146,7 @@ static void check_losses(authors *a, pl_run *run)
     pl_graph *g = authors_net_nn(net)->g;
     cloud k;
     pl_val target, y = predict(net, &k, &target);
-    feed_draws(net, feed_net);
+    feed_draws(a, net, feed_net);
     authors_net_out(net, "step/prediction", AUTHORS_PLAIN, y);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char type[64];
@@ -166,7 +170,7 @@ static void check_step(authors *a, pl_run *run, bool changes)
     feed_program(&p, "frames", "in/frames");
     feed_program(&p, "angles", "in/angles");
     feed_program(&p, "target", "in/target");
-    feed_draws(&p, feed_program);
+    feed_draws(a, &p, feed_program);
     if (!authors_run_program(&p)) return;
     if (changes) {
         authors_deltas(a, run, before, "delta", "*", name_of, false);

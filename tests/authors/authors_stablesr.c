@@ -43,17 +43,22 @@ static const char *reduced(authors *a, const char *name)
 }
 
 /* Levels with attention: attention_resolutions has the factors by which they are smaller. */
-static int attention_levels(authors *a, const char *path)
+static void attention_keys(authors *a, authors_keys *k, const char *net, const char *path)
 {
-    int levels = 0;
-    for (size_t i = 0; i < json_array_size(authors_at(a, path)); i++) {
+    int from = 0, levels = 0;
+    size_t n = json_array_size(authors_at(a, path));
+    for (size_t i = 0; i < n; i++) {
         char at[128];
         snprintf(at, sizeof at, "%s.%zu", path, i);
         int level = 0;
         for (int64_t factor = authors_int(a, at); factor > 1; factor /= 2) level++;
+        if (!i || level < from) from = level;
         if (level + 1 > levels) levels = level + 1;
     }
-    return levels;
+    if ((size_t)(levels - from) != n)
+        authors_fail(a, path, "the recipe has attention at neighbouring levels only");
+    authors_key(k, "%s.attn_from=%d", net, from);
+    authors_key(k, "%s.attn_levels=%d", net, levels);
 }
 
 static void edge_sizes(authors *a, authors_keys *k)
@@ -88,8 +93,8 @@ static void sizes(authors *a, authors_keys *k)
     numbers(a, k, "model.mult", UNET "channel_mult");
     numbers(a, k, "struct.mult", MAPS "channel_mult");
     numbers(a, k, "vae.mult", VAE "ch_mult");
-    authors_key(k, "model.attn_levels=%d", attention_levels(a, UNET "attention_resolutions"));
-    authors_key(k, "struct.attn_levels=%d", attention_levels(a, MAPS "attention_resolutions"));
+    attention_keys(a, k, "model", UNET "attention_resolutions");
+    attention_keys(a, k, "struct", MAPS "attention_resolutions");
     edge_sizes(a, k);
 }
 

@@ -1,35 +1,76 @@
 #!/bin/sh
-# run.sh SECONDS [names...] - builds and runs the fuzzers, each for SECONDS.
-#
-# Every tests/fuzz/fuzz_NAME.c is one, with corpus/NAME as its seeds; 0 seconds runs the seeds only.
-# What a run finds is kept under build/fuzz; a crash stops the script and its input is printed. The
-# library is compiled with coverage and sanitizers into a build of its own.
+# run.sh - builds and runs the fuzzers.
+#   run.sh SECONDS [names...]     one after the other, each for SECONDS; 0 seconds: the seeds only
+#   run.sh --pack FILE [names...] builds them into FILE (.tar.xz) with seeds and libraries, for another machine: unpacked there,
+#                                 ./go SECONDS [names...] runs all of them at once, as many as the machine has cores
+# Every tests/fuzz/fuzz_NAME.c is one, with corpus/NAME as its seeds. What a run finds is kept under build/fuzz (in a pack: found/);
+# a crash stops the script and its input is printed. The library is compiled with coverage and sanitizers into a build of its own.
+case ${1-} in '' | -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 set -eu
 cd "$(dirname "$0")/../.."
-seconds=${1:?usage: run.sh SECONDS [names...]}
+seconds=$1 pack=
 shift
+if [ "$seconds" = --pack ]; then
+    pack=${1:?run.sh --pack FILE [names...]}
+    shift
+fi
 if [ $# -eq 0 ]; then
     for f in tests/fuzz/fuzz_*.c; do set -- "$@" "$(basename "$f" .c | cut -c6-)"; done
 fi
 export LSAN_OPTIONS="suppressions=$PWD/tests/fuzz/lsan.txt:print_suppressions=0"
 san=fuzzer-no-link,address,undefined
 make -s -j2 CC=clang SAN=$san BUILD=build/fuzz/lib build/fuzz/lib/libplimsoll.a
+plugin=build/fuzz/lib/libplimsoll_sentencepiece.so
+make -s BUILD=build/fuzz/lib $plugin 2>/dev/null || echo "no SentencePiece plug-in: fuzz_sentencepiece passes its inputs over"
+[ ! -e $plugin ] || export PLIMSOLL_SENTENCEPIECE="$PWD/$plugin"
 libs=$(sed -n 's/^LIBS *:= *//p' Makefile)
-for name; do
-    bin=build/fuzz/fuzz_$name
-    mkdir -p "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
+
+build() { # the program build/fuzz/fuzz_$1
     # shellcheck disable=SC2086
-    clang -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -Iinclude -Isrc -I. -o "$bin" "tests/fuzz/fuzz_$name.c" build/fuzz/lib/libplimsoll.a $libs
+    clang -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Isrc -I. \
+        -o "build/fuzz/fuzz_$1" "tests/fuzz/fuzz_$1.c" build/fuzz/lib/libplimsoll.a -Wl,--as-needed $libs
+    mkdir -p "build/fuzz/found/$1" "tests/fuzz/corpus/$1"
+}
+
+# Libraries that the program opens by name, and all that programs need but what every machine with glibc has.
+libraries() {
+    grep -rhoE '"lib[a-z0-9_-]+\.so\.[0-9]+"' src/onnx src/data src/io | tr -d '"' | sort -u |
+        while read -r name; do ldconfig -p | awk -v n="$name" '$1 == n {print $NF; exit}'; done >build/fuzz/opened
+    # shellcheck disable=SC2046
+    { cat build/fuzz/opened; ldd "$@" $plugin $(cat build/fuzz/opened) 2>/dev/null | awk '$2 == "=>" {print $3}'; } | sort -u |
+        grep -vE '/(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+))\.so'
+}
+
+if [ -n "$pack" ]; then
+    to=build/fuzz/pack
+    rm -rf $to && mkdir -p $to/bin $to/lib $to/tests/fuzz $to/tests/data
+    for name; do
+        echo "fuzz_$name"
+        build "$name"
+        cp "build/fuzz/fuzz_$name" $to/bin
+    done
+    # shellcheck disable=SC2046
+    cp -L $(libraries $to/bin/*) $plugin $to/lib
+    cp -r tests/fuzz/corpus tests/fuzz/lsan.txt $to/tests/fuzz
+    cp -r tests/data/encoders tests/data/tokens $to/tests/data
+    cp tests/fuzz/go $to
+    strip --strip-debug $to/bin/* $to/lib/*
+    tar -C $to -c . | xz -6 >"$pack"
+    ls -sh "$pack"
+    exit 0
+fi
+
+for name; do
+    build "$name"
     limit="-max_total_time=$seconds"
     [ "$seconds" -gt 0 ] || limit="-runs=0"
     echo "fuzz_$name: $seconds s"
-    "$bin" "$limit" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+    "build/fuzz/fuzz_$name" "$limit" -timeout=60 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
         -artifact_prefix="build/fuzz/$name-" "build/fuzz/found/$name" "tests/fuzz/corpus/$name" \
         >"build/fuzz/$name.log" 2>&1 || {
-        tail -40 "build/fuzz/$name.log"
+        tail -n 40 "build/fuzz/$name.log"
         echo "fuzz_$name failed; the input is build/fuzz/$name-*"
         exit 1
     }
-    grep -E 'number_of_executed_units|cov:' "build/fuzz/$name.log" | tail -2
+    grep -E 'number_of_executed_units|cov:' "build/fuzz/$name.log" | tail -n 2
 done

@@ -181,21 +181,37 @@ TEST(weights_missing_ones_are_refused_unless_allowed)
     pl_run_free(run);
 }
 
-TEST(weights_step_of_a_checkpoint_is_taken_on_request)
+TEST(weights_step_of_a_checkpoint_is_taken_where_it_is_there)
 {
     static const char *const plain[] = {""};
 
     pl_run *run = NULL;
     write_file(pl_test_path("a.ckpt"), plain, 1, "state_dict", "global_step", "40");
     CHECK_OK(start(pl_test_path("a.ckpt"), NULL, NULL, &run));
+    CHECK_INT(pl_run_steps_done(run), 40);
+    CHECK_MSG(strstr(pl_run_start_note(run), "step               40   of the file continues"), "%s",
+              pl_run_start_note(run));
+    pl_run_free(run);
+    run = NULL;
+    CHECK_OK(start(pl_test_path("a.ckpt"), NULL, "train.steps=40", &run));
+    CHECK_INT(pl_run_steps_done(run), 0);
+    CHECK_MSG(strstr(pl_run_start_note(run), "not below train.steps"), "%s",
+              pl_run_start_note(run));
+    pl_run_free(run);
+    run = NULL;
+    CHECK_OK(start(pl_test_path("a.ckpt"), "init_from.step=new", NULL, &run));
     CHECK_INT(pl_run_steps_done(run), 0);
     pl_run_free(run);
     run = NULL;
-    CHECK_OK(start(pl_test_path("a.ckpt"), "init_from.step=file", NULL, &run));
-    CHECK_INT(pl_run_steps_done(run), 40);
+    write_file(pl_test_path("b.ckpt"), plain, 1, "state_dict", "epoch", "3");
+    CHECK_OK(start(pl_test_path("b.ckpt"), NULL, NULL, &run));
+    CHECK_INT(pl_run_steps_done(run), 0);
     pl_run_free(run);
     run = NULL;
 
+    CHECK_INT(start(pl_test_path("b.ckpt"), "init_from.step=file", NULL, &run), PL_ERR_FILE);
+    pl_run_free(run);
+    run = NULL;
     CHECK_INT(start(pl_test_path("a.ckpt"), "init_from.step=file", "train.steps=40", &run),
               PL_ERR_CONFIG);
     CHECK_MSG(strstr(pl_error_text(), "is at step 40"), "%s", pl_error_text());

@@ -80,9 +80,11 @@ const pl_config_entry pl_engine_schema[] = {
     {"init_from.missing", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "Weights that may keep their initial values: allow (any that the files lack), or "
             "patterns (of weights that the files lack or have in another shape)."},
-    {"init_from.step", PL_CONFIG_CHOICE, "new", .choices = "new|file", .resume = PL_RESUME_FREE,
-     .doc = "Number of the first step: 0 (new), or the step that a PyTorch checkpoint has saved, "
-            "for schedules (file)."},
+    {"init_from.step", PL_CONFIG_CHOICE, "auto", .choices = "auto|new|file",
+     .resume = PL_RESUME_FREE,
+     .doc = "Number of the first step: the step that a PyTorch checkpoint has saved, for "
+            "schedules, if it is below train.steps (auto); always 0 (new); or a checkpoint without "
+            "such a step is refused (file)."},
 
     {"phases", PL_CONFIG_TREE, "null",
      .doc = "List of training phases, run one after another, each with its own settings "

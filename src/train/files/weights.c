@@ -317,22 +317,36 @@ static void release(loading *l)
 }
 
 /* ---- init_from ------------------------------------------------------------------------------ */
-/* init_from.step=file: continues the count of steps, for schedules. */
+/* Adds a row to the table of the loaded weights. */
+static pl_status tell_step(loading *l, int64_t step, const char *what)
+{
+    pl_run *r = l->s.r;
+    r->files.start_note = pl_arena_printf(&r->arena, "%s\n  %-14s %6" PRId64 "   %s",
+                                          r->files.start_note, "step", step, what);
+    return r->files.start_note ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* Continues the count of steps, for schedules, as init_from.step says. */
 static pl_status take_step(loading *l)
 {
     pl_run *r = l->s.r;
-    if (strcmp(pl_config_text(r->config, "init_from.step"), "file") != 0) return PL_OK;
-    const char *key = l->s.naming->step ? l->s.naming->step : "global_step",
+    const char *how = pl_config_text(r->config, "init_from.step"),
+               *key = l->s.naming->step ? l->s.naming->step : "global_step",
                *text = pl__source_meta(&l->s, key);
+    bool must = strcmp(how, "file") == 0;
     char *end = NULL;
     int64_t step = text ? strtoll(text, &end, 10) : -1,
             most = pl_config_int(r->config, "train.steps");
-    PL_FAIL_IF(!text || *end || step < 0, PL_ERR_FILE,
-               "init_from.step=file: %s has no whole number \"%s\"", l->s.path, key);
-    PL_FAIL_IF(step >= most, PL_ERR_CONFIG,
+    bool there = text && !*end && step >= 0;
+    if (strcmp(how, "new") == 0 || (!must && (!there || !step))) return PL_OK;
+    PL_FAIL_IF(!there, PL_ERR_FILE, "init_from.step=file: %s has no whole number \"%s\"", l->s.path,
+               key);
+    PL_FAIL_IF(must && step >= most, PL_ERR_CONFIG,
                "init_from.step=file: %s is at step %" PRId64 ", and train.steps is %" PRId64
                ": set train.steps to the step at which training ends",
                l->s.path, step, most);
+    if (step >= most) return tell_step(l, step, "is not below train.steps: the count starts at 0");
+    PL_TRY(tell_step(l, step, "of the file continues; init_from.step=new starts at 0"));
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         size_t n = strlen(s->name);
