@@ -193,7 +193,7 @@ TEST(weights_step_of_a_checkpoint_is_taken_where_it_is_there)
               pl_run_start_note(run));
     pl_run_free(run);
     run = NULL;
-    CHECK_OK(start(pl_test_path("a.ckpt"), NULL, "train.steps=40", &run));
+    CHECK_OK(start(pl_test_path("a.ckpt"), "train.steps=40", NULL, &run));
     CHECK_INT(pl_run_steps_done(run), 0);
     CHECK_MSG(strstr(pl_run_start_note(run), "not below train.steps"), "%s",
               pl_run_start_note(run));
