@@ -8,7 +8,8 @@
  * it is the ratio of processor time per image, which other programs on the machine disturb less.
  */
 #include "base/sys.h"
-#include "data/sets/images.h"
+#include "base/trust/sandbox.h"
+#include "data/sets/images_int.h"
 #include "data/sets/loader.h"
 
 #include <pthread.h>
@@ -36,11 +37,23 @@ typedef struct rate {
     double wall, cpu; /* images per second, and per second of processor time */
 } rate;
 
-static double cpu_now(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    if (clock_gettime(clock, &t) != 0) return 0;
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Processor time of this process and of the sandboxes of the set; NULL: none. */
+static double cpu_now(const pl_image_set *set)
+{
+    double sum = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; set && i < set->o.threads; i++) {
+        clockid_t clock;
+        int pid = pl_decoder_pid(set->threads[i].decoder);
+        if (pid > 0 && clock_getcpuclockid(pid, &clock) == 0) sum += seconds_of(clock);
+    }
+    return sum;
 }
 
 static void *decode_alone(void *ctx)
@@ -70,12 +83,12 @@ static rate rate_alone(bench *b, double seconds)
     pthread_t t[64];
     atomic_store(&b->done, 0);
     uint64_t t0 = pl_sys_now_ns();
-    double c0 = cpu_now();
+    double c0 = cpu_now(NULL);
     b->until = t0 + (uint64_t)(seconds * 1e9);
     for (int i = 0; i < b->workers; i++) pthread_create(&t[i], NULL, decode_alone, b);
     for (int i = 0; i < b->workers; i++) pthread_join(t[i], NULL);
     double n = (double)atomic_load(&b->done);
-    return (rate){n / (1e-9 * (double)(pl_sys_now_ns() - t0)), n / (cpu_now() - c0)};
+    return (rate){n / (1e-9 * (double)(pl_sys_now_ns() - t0)), n / (cpu_now(NULL) - c0)};
 }
 
 static pl_status fill(void *ctx, int64_t position, void *buffer, int worker)
@@ -115,20 +128,47 @@ static rate rate_loader(bench *b, double seconds)
         pl_loader_done(l);
     }
     int64_t first = p, next = atomic_load(&b->next);
-    double c0 = cpu_now();
+    double c0 = cpu_now(b->set);
     uint64_t t0 = pl_sys_now_ns(), until = t0 + (uint64_t)(seconds * 1e9);
     for (; pl_sys_now_ns() < until && pl_loader_take(l, p, &buffer) == PL_OK; p++)
         pl_loader_done(l);
     double n = (double)((p - first) * BATCH), seconds_all = 1e-9 * (double)(pl_sys_now_ns() - t0);
     pl_loader_free(l); /* waits for what is being filled: that time counts, and those images */
     double filled = (double)(atomic_load(&b->next) - next);
-    return (rate){n / seconds_all, filled / (cpu_now() - c0)};
+    return (rate){n / seconds_all, filled / (cpu_now(b->set) - c0)};
 }
 
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+/* Pairs of runs without and with a sandbox for the decoders. */
+static void compare_sandbox(bench *b, pl_image_set *apart, double seconds)
+{
+    double ratio[ROUNDS], plain[ROUNDS], boxed[ROUNDS], cpu[ROUNDS];
+    pl_image_set *set = b->set;
+    for (int i = 0; i < ROUNDS; i++) {
+        b->set = set;
+        rate x = rate_loader(b, seconds);
+        b->set = apart;
+        rate y = rate_loader(b, seconds);
+        plain[i] = x.wall;
+        boxed[i] = y.wall;
+        ratio[i] = y.wall / x.wall;
+        cpu[i] = y.cpu / x.cpu;
+    }
+    b->set = set;
+    qsort(plain, ROUNDS, sizeof *plain, by_value);
+    qsort(boxed, ROUNDS, sizeof *boxed, by_value);
+    qsort(cpu, ROUNDS, sizeof *cpu, by_value);
+    qsort(ratio, ROUNDS, sizeof *ratio, by_value);
+    printf(
+        "loader to %s batches %6.0f images/s, with data.sandbox %6.0f images/s, %d threads each: "
+        "ratio %.3f (median of %d pairs; %.3f to %.3f), of processor time %.3f\n",
+        b->u8 ? "u8" : "f32", plain[ROUNDS / 2], boxed[ROUNDS / 2], b->workers, ratio[ROUNDS / 2],
+        ROUNDS, ratio[0], ratio[ROUNDS - 1], cpu[ROUNDS / 2]);
 }
 
 static bool read_files(bench *b)
@@ -183,8 +223,16 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", pl_error_text());
         return 1;
     }
-    compare(&b, seconds);
-    b.u8 = true;
-    compare(&b, seconds);
+    pl_image_set *apart;
+    pl_sandbox_set_mode(PL_SANDBOX_ON);
+    if (pl_image_set_open(&o, &apart) != PL_OK) {
+        fprintf(stderr, "%s\n", pl_error_text());
+        apart = NULL;
+    }
+    for (int u8 = 0; u8 < 2; u8++) {
+        b.u8 = u8;
+        compare(&b, seconds);
+        if (apart) compare_sandbox(&b, apart, seconds);
+    }
     return 0;
 }

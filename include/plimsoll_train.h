@@ -133,6 +133,9 @@ PL_API pl_run_bucket pl_run_bucket_at(const pl_run *r, int i);
 
 /* Returns the cache folder that is not used because others can write into it; NULL: none. */
 PL_API const char *pl_cache_warning(void);
+/* Returns why decoders run inside this process in spite of data.sandbox: auto; NULL: they do not,
+ * or nothing has to be decoded. */
+PL_API const char *pl_decoder_warning(void);
 
 /* Reads the limits of this process on the CPU. Without the key `memory` the budget is then the
  * memory that is free; with the key, pl_run_start fails (PL_ERR_FIT) when the plan needs more than

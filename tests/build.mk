@@ -44,7 +44,7 @@ $(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/
 	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)
 # A driver, a management library and a plug-in for tests of what happens around a GPU (tests/fake). all/
 # has the first two, driver/ only the first.
-FAKES := $(addprefix $(BUILD)/fake/,fault.so libplimsoll_cuda.so all/libnvidia-ml.so.1 all/libcuda.so.1 driver/libcuda.so.1)
+FAKES := $(addprefix $(BUILD)/fake/,fault.so webp/libwebp.so.7 libplimsoll_cuda.so all/libnvidia-ml.so.1 all/libcuda.so.1 driver/libcuda.so.1)
 $(BUILD)/fake/libplimsoll_cuda.so: $(BUILD)/cudasim/tests/fake/plugin.c.o $(BUILD)/cudasim/src/cuda/device/used_memory.c.o
 	$(call say,link $@)
 	@$(LINK_SO) -ldl
@@ -52,6 +52,9 @@ $(BUILD)/fake/libplimsoll_cuda.so: $(BUILD)/cudasim/tests/fake/plugin.c.o $(BUIL
 $(BUILD)/fake/fault.so: tests/fake/fault.c | build/deps.ok
 	$(call say,link $@)
 	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $< -ldl
+$(BUILD)/fake/webp/libwebp.so.7: tests/fake/webp.c | build/deps.ok
+	$(call say,link $@)
+	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $<
 $(BUILD)/fake/all/libnvidia-ml.so.1: tests/fake/nvml.c | build/deps.ok
 	$(call say,link $@)
 	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $<

@@ -234,6 +234,10 @@ pl_status trainer_train(trainer *t)
         cli_error("warning: %s is not used for kernels and measured times, because other users can "
                   "write into it; chmod go-w makes it usable",
                   pl_cache_warning());
+    if (pl_decoder_warning() && !t->quiet && !t->begun)
+        cli_error("note: decoders of images and HDF5 files run inside this process: %s "
+                  "(data.sandbox=off says nothing)",
+                  pl_decoder_warning());
     pl_run_trace_nan(t->run, t->trace_nan);
     bool resuming = t->folder.dir[0] && !t->begun && !t->continued;
     if (verbose && !trainer_phase(t)) {

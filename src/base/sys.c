@@ -85,6 +85,8 @@ pl_status pl_sys_map(size_t bytes, void **out)
     /* Large pages where whole ones fit inside the map: fewer address translations for kernels
      * that stream, and never more resident bytes than were mapped. Refusal does no harm. */
     (void)madvise(p, bytes, MADV_HUGEPAGE);
+    /* A process that is forked does not see it: its pages would be copied at the next write. */
+    (void)madvise(p, bytes, MADV_DONTFORK);
     *out = p;
     return PL_OK;
 }

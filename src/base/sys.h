@@ -17,7 +17,8 @@ void *pl_sys_alloc(size_t bytes);
 void *pl_sys_realloc(void *p, size_t old_bytes, size_t new_bytes); /* new bytes are zero */
 void pl_sys_free(void *p);
 
-/* Maps page-aligned zero pages directly from the kernel: the arena, the state. */
+/* Maps page-aligned zero pages directly from the kernel: the arena, the state. Children of fork do
+ * not have them. */
 pl_status pl_sys_map(size_t bytes, void **out) PL_MUST_USE;
 void pl_sys_unmap(void *p, size_t bytes);
 

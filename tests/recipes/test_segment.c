@@ -66,7 +66,7 @@ static bool read_mask(const char *path, uint8_t *out, int *w, int *h)
     if (pl_sys_read_file(full, 1 << 20, &bytes, &n) != PL_OK) return false;
     bool ok = pl_decoder_new(&d) == PL_OK && pl_image_probe(d, bytes, n, &limits, &info) == PL_OK &&
               info.width * info.height <= 40 * 24 &&
-              pl_image_indices(bytes, n, &info, out) == PL_OK;
+              pl_image_indices(d, bytes, n, &info, out) == PL_OK;
     pl_decoder_free(d);
     pl_sys_free(bytes);
     *w = info.width;

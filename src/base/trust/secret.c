@@ -144,7 +144,7 @@ static pl_status path_of(char *path, size_t cap, bool *create)
  * the file at once one wins, and all read the same. */
 static pl_status create_file(const char *path)
 {
-    char temporary[PATH_MAX], text[TEXT_BYTES + 1]; /* first the folder */
+    char temporary[PATH_MAX / 2 + 32], text[TEXT_BYTES + 1]; /* first the folder */
     pl_key new;
     uint64_t random;
     PL_TRY(pl_random_bytes(&new, sizeof new));
@@ -198,7 +198,7 @@ static pl_status read_file(const char *path, pl_key *out)
 pl_status pl_secret_read(pl_key *out)
 {
     const char *given = getenv("PLIMSOLL_SECRET");
-    char path[PATH_MAX];
+    char path[PATH_MAX / 2];
     bool create;
     if (given && given[0]) {
         PL_FAIL_IF(!pl_hex_parse(given, out->byte, sizeof out->byte), PL_ERR_IO,

@@ -67,6 +67,7 @@ pl_status pl_decoder_new(pl_decoder **out)
 void pl_decoder_free(pl_decoder *d)
 {
     if (d) pl__jpeg_close(d);
+    if (d) pl__box_free(d->box);
     pl_sys_free(d);
 }
 
@@ -95,6 +96,7 @@ static pl_status not_an_image(const void *bytes, size_t n)
 pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_image_limits *limits,
                          pl_image_info *info)
 {
+    if (d->box) return pl__box_probe(d->box, bytes, n, limits, info);
     *info = (pl_image_info){.format = pl_image_format_of(bytes, n), .colour = "RGB", .bits = 8};
     if (info->format == PL_IMAGE_OTHER || n < 12) return not_an_image(bytes, n);
     const char *missing = pl_image_missing(info->format);
@@ -116,6 +118,7 @@ void pl_image_scaled(const pl_image_info *info, int min_w, int min_h, int *w, in
 pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                           int w, int h, uint8_t *rgb)
 {
+    if (d->box) return pl__box_decode(d->box, bytes, n, info, w, h, rgb);
     if (info->format == PL_IMAGE_OTHER) return not_an_image(bytes, n);
     return info->format == PL_IMAGE_JPEG ? pl__jpeg_decode(d, bytes, n, info, w, h, rgb)
                                          : formats[info->format].codec->decode(bytes, n, info, rgb);
@@ -127,6 +130,23 @@ pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, 
     PL_FAIL_IF(!info->by_rows, PL_ERR_ARG, "a %s image is not decoded by rows",
                pl_image_format_name(info->format));
     return pl__png_codec.rows(bytes, n, info, row, fn, ctx);
+}
+
+static void give_row(void *ctx, int y, const uint8_t *row)
+{
+    pl_resizer_row(ctx, y, row);
+}
+
+pl_status pl_image_resized(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
+                           pl_filter f, pl_crop_box from, uint8_t *row, uint8_t *out, int w, int h,
+                           void *work)
+{
+    pl_resizer z;
+    if (d->box) return pl__box_resized(d->box, bytes, n, info, f, from, w, h);
+    pl_resizer_init(&z, f, info->width, info->height, from, out, w, h, work);
+    PL_TRY(pl_image_rows(bytes, n, info, row, give_row, &z));
+    pl_resizer_finish(&z);
+    return PL_OK;
 }
 
 /* ---- masks -------------------------------------------------------------------------------- */
@@ -143,8 +163,10 @@ static void unpack(const uint8_t *raw, const pl_image_info *info, uint8_t *out)
         }
 }
 
-pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *info, uint8_t *out)
+pl_status pl_image_indices(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
+                           uint8_t *out)
 {
+    if (d->box) return pl__box_indices(d->box, bytes, n, info, out);
     size_t pixels = (size_t)info->width * (size_t)info->height;
     uint8_t *raw = out + pixels;
     bool single = strcmp(info->colour, "grey") == 0 || strcmp(info->colour, "palette") == 0;

@@ -11,6 +11,7 @@
 #define PL_DATA_IMAGE_H
 
 #include "base/err.h"
+#include "data/image/resample.h"
 
 typedef enum pl_image_format {
     PL_IMAGE_OTHER,
@@ -52,6 +53,18 @@ typedef struct pl_decoder pl_decoder;
 pl_status pl_decoder_new(pl_decoder **out) PL_MUST_USE;
 void pl_decoder_free(pl_decoder *d);
 
+/* Memory of a decoder that runs in a sandbox (sandbox.h), all of it from pl_sandbox_map. */
+typedef struct pl_decoder_memory {
+    uint8_t *file, *pixels, *resized, *work;
+    size_t file_bytes, pixel_bytes, resized_bytes, work_bytes;
+    uint32_t formats; /* bits of the formats to expect; others cost a new sandbox */
+} pl_decoder_memory;
+/* Lets the functions below decode in a sandbox. They then take `bytes` from memory.file only, and
+ * row, out and work from memory.pixels, .resized and .work. */
+pl_status pl_decoder_apart(pl_decoder *d, const pl_decoder_memory *memory) PL_MUST_USE;
+/* Returns the number of the sandbox's process; -1: none is running. */
+int pl_decoder_pid(const pl_decoder *d);
+
 /* Reads the header. */
 pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_image_limits *limits,
                          pl_image_info *info) PL_MUST_USE;
@@ -65,8 +78,13 @@ pl_status pl_image_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
 /* Decodes the numbers of a PNG mask, grey values or palette numbers of at most 8 bits, into out, a
  * byte a pixel; out has room for 4 bytes a pixel. Colours with equal red, green and blue count as
  * grey. */
-pl_status pl_image_indices(const void *bytes, size_t n, const pl_image_info *info,
+pl_status pl_image_indices(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
                            uint8_t *out) PL_MUST_USE;
+/* Decodes an image that is by_rows and resizes its part `from` to w x h pixels in out, without
+ * holding the whole image. row: 3 bytes per pixel of a row; work: pl_rgb_resize_bytes. */
+pl_status pl_image_resized(pl_decoder *d, const void *bytes, size_t n, const pl_image_info *info,
+                           pl_filter f, pl_crop_box from, uint8_t *row, uint8_t *out, int w, int h,
+                           void *work) PL_MUST_USE;
 /* Decodes an image that is by_rows at its own size, one row at a time through `row` (3 bytes per
  * pixel), and passes each row to fn in order, so that the whole image is never in memory. fn gets
  * the last row before the end of the file is verified. */

@@ -22,8 +22,21 @@ extern const pl_image_codec pl__png_codec, pl__webp_codec, pl__bmp_codec, pl__ti
     pl__gif_codec;
 
 struct pl_decoder {
-    void *jpeg; /* turbojpeg's handle */
+    void *jpeg;               /* turbojpeg's handle */
+    struct pl_image_box *box; /* the sandbox; NULL: none */
 };
+
+/* ---- image_box.c: the same functions in a sandbox ---- */
+void pl__box_free(struct pl_image_box *b);
+pl_status pl__box_probe(struct pl_image_box *b, const void *bytes, size_t n,
+                        const pl_image_limits *limits, pl_image_info *info) PL_MUST_USE;
+pl_status pl__box_decode(struct pl_image_box *b, const void *bytes, size_t n,
+                         const pl_image_info *info, int w, int h, uint8_t *rgb) PL_MUST_USE;
+pl_status pl__box_indices(struct pl_image_box *b, const void *bytes, size_t n,
+                          const pl_image_info *info, uint8_t *out) PL_MUST_USE;
+pl_status pl__box_resized(struct pl_image_box *b, const void *bytes, size_t n,
+                          const pl_image_info *info, pl_filter f, pl_crop_box from, int w,
+                          int h) PL_MUST_USE;
 
 bool pl__jpeg_here(void);
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n,

@@ -107,6 +107,8 @@ pl_status pl__jpeg_decode(pl_decoder *d, const void *bytes, size_t n, const pl_i
                           int w, int h, uint8_t *rgb)
 {
     bool cmyk = strcmp(info->colour, "CMYK") == 0;
+    if (!d->jpeg) d->jpeg = lib.f.tjInitDecompress();
+    PL_FAIL_IF(!d->jpeg, PL_ERR_MEMORY, "no memory for a JPEG decoder");
     int rc = lib.f.tjDecompress2(d->jpeg, bytes, (unsigned long)n, rgb, w, 0, h,
                                  cmyk ? TJPF_CMYK : TJPF_RGB, LIMIT_SCANS);
     bool harmless = rc != 0 && lib.f.tjGetErrorCode(d->jpeg) == TJERR_WARNING &&

@@ -6,12 +6,15 @@
  *
  * The library trusts its files, and some damaged files crash the process that reads them. So a
  * child process opens each file first and reads rows throughout it: a file that crashes the child
- * is refused.
+ * is refused. With sandboxes (sandbox.h) this process never opens the file: one sandbox takes the
+ * place of that child, and a second one, which can open one file and do nothing else, reads the
+ * rows.
  */
 #include "plimsoll_hdf5.h"
 
 #include "base/err.h"
 #include "base/sys.h"
+#include "base/trust/sandbox.h"
 
 #if __has_include(<hdf5/serial/hdf5.h>)
 # include <hdf5/serial/hdf5.h>
@@ -59,9 +62,12 @@ typedef union hdf5_table {
 } hdf5_table;
 
 struct pl_hdf5 {
-    char *path;
+    char *path, *field;
     hid_t file, set;
     pl_type type;
+    pl_sandbox *sandbox; /* reads the rows; NULL: this process does */
+    void *row;           /* shared with the sandbox */
+    size_t row_bytes;
 };
 
 static hdf5_table lib;
@@ -175,29 +181,112 @@ static bool read_locked(const pl_hdf5 *h, int64_t row, hid_t type, void *to)
     return ok;
 }
 
-/* Runs in the child: reads rows from the first to the last. The parent finds out whether it
- * succeeds. */
-static void read_all_over(pl_hdf5 *h, const char *field)
+/* Reads rows from the first to the last. The caller finds out whether the process survives it. */
+static void read_rows(const pl_hdf5 *h)
 {
-    enum { ROWS = 64, SECONDS = 60 };
-    static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
+    enum { ROWS = 64 };
     const uint64_t most = (uint64_t)1 << 28;
     hid_t type;
+    if (!memory_type(PL_F64, &type)) return;
+    uint64_t row = 1;
+    for (int i = 1; i < h->type.rank && row <= most; i++) row *= (uint64_t)h->type.dim[i];
+    double *to = row <= most ? pl_sys_alloc((size_t)(row ? row : 1) * sizeof *to) : NULL;
+    int64_t n = h->type.dim[0], step = n / ROWS > 0 ? n / ROWS : 1;
+    bool ok = to != NULL;
+    for (int64_t i = 0; ok && i < n; i += step) ok = read_locked(h, i, type, to);
+    if (ok && n > 0) (void)read_locked(h, n - 1, type, to);
+    pl_sys_free(to);
+}
+
+/* Runs in the child. */
+static void read_all_over(pl_hdf5 *h, const char *field)
+{
+    enum { SECONDS = 60 };
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) signal(fatal[i], SIG_DFL);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     alarm(SECONDS);
-    if (open_locked(h, field) != PL_OK || !memory_type(PL_F64, &type)) return;
-    uint64_t row = 1;
-    for (int i = 1; i < h->type.rank && row <= most; i++) row *= (uint64_t)h->type.dim[i];
-    double *to = row <= most ? pl_sys_alloc((size_t)(row ? row : 1) * sizeof *to) : NULL;
-    int64_t n = h->type.dim[0], step = n / ROWS > 0 ? n / ROWS : 1;
-    for (int64_t i = 0; to && i < n; i += step)
-        if (!read_locked(h, i, type, to)) return;
-    if (to && n > 0) (void)read_locked(h, n - 1, type, to);
+    if (open_locked(h, field) == PL_OK) read_rows(h);
 }
 
+static pl_status row_fails(const pl_hdf5 *h, int64_t row)
+{
+    PL_FAIL(PL_ERR_DATA,
+            "%s: row %lld cannot be read (the file is damaged, or its filter is not installed%s)",
+            h->path, (long long)row,
+            h->sandbox || h->row ? ", or a plug-in, which data.sandbox=off allows" : "");
+}
+
+/* ---- in a sandbox ------------------------------------------------------------------------- */
+typedef enum hdf5_call { CALL_TYPE, CALL_ROW } hdf5_call;
+typedef struct hdf5_request {
+    int32_t call, dtype;
+    int64_t row;
+    pl_type type; /* reply */
+} hdf5_request;
+
+static pl_status serve(void *state, void *request)
+{
+    pl_hdf5 *h = state;
+    hdf5_request *r = request;
+    hid_t type;
+    if (r->call == CALL_TYPE) {
+        PL_TRY(open_locked(h, h->field));
+        read_rows(h);
+        r->type = h->type;
+        return PL_OK;
+    }
+    if (h->set < 0) PL_TRY(open_locked(h, h->field));
+    if (!memory_type((pl_dtype)r->dtype, &type) || !read_locked(h, r->row, type, h->row))
+        return row_fails(h, r->row);
+    return PL_OK;
+}
+
+/* What a reply says of the array must be possible. */
+static pl_status take_type(pl_hdf5 *h, const hdf5_request *r)
+{
+    pl_type t = r->type;
+    hid_t ignored;
+    bool sound = t.rank >= 1 && t.rank <= PL_MAX_RANK && memory_type(t.dtype, &ignored);
+    uint64_t row = 8;
+    for (int i = 0; sound && i < t.rank; i++) {
+        sound = t.dim[i] >= 0 && t.dim[i] <= (int64_t)1 << 48;
+        if (i && t.dim[i] > 0) row = row < (uint64_t)1 << 40 ? row * (uint64_t)t.dim[i] : row;
+    }
+    PL_FAIL_IF(!sound || row >= (uint64_t)1 << 40, PL_ERR_DATA,
+               "%s: the array \"%s\" is too large, or its size cannot be", h->path, h->field);
+    h->type = t;
+    h->row_bytes = (size_t)row;
+    return PL_OK;
+}
+
+/* Requires the lock: the sandbox is a copy of this process, and must not find the library in use.
+ * Filters that libhdf5 would have to load as plug-ins are not found in it. */
+static pl_status open_apart(pl_hdf5 *h)
+{
+    pl_sandbox_opts o = {.serve = serve,
+                         .state = h,
+                         .request_bytes = sizeof(hdf5_request),
+                         .memory_bytes = (uint64_t)3 << 30,
+                         .files = 1};
+    pl_sandbox *first;
+    PL_TRY(pl_sandbox_new(&o, &first));
+    hdf5_request *r = pl_sandbox_request(first);
+    *r = (hdf5_request){.call = CALL_TYPE};
+    pl_status rc = pl_sandbox_run(first);
+    if (rc == PL_OK) rc = take_type(h, r);
+    bool crashed = pl_sandbox_pid(first) < 0;
+    pl_sandbox_free(first);
+    PL_FAIL_IF(crashed, PL_ERR_DATA, "%s is damaged: libhdf5 does not survive reading it", h->path);
+    PL_TRY(rc);
+    PL_TRY(pl_sandbox_map(h->row_bytes, &h->row));
+    o.memory_bytes = ((uint64_t)512 << 20) + 2 * h->row_bytes;
+    return pl_sandbox_new(&o, &h->sandbox);
+}
+
+/* ---- opening and reading ------------------------------------------------------------------ */
 /* Requires the lock, so that no other thread is inside the library. If no process can be created,
  * the check is skipped. */
 static pl_status try_apart(pl_hdf5 *h, const char *field)
@@ -216,6 +305,14 @@ static pl_status try_apart(pl_hdf5 *h, const char *field)
     return PL_OK;
 }
 
+static char *copy_of(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = pl_sys_alloc(n);
+    if (copy) memcpy(copy, text, n);
+    return copy;
+}
+
 pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
 {
     struct stat st;
@@ -226,12 +323,14 @@ pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
     pl_hdf5 *h = pl_sys_alloc(sizeof *h);
     if (!h) return PL_ERR_MEMORY;
     h->file = h->set = -1;
-    size_t n = strlen(path) + 1;
-    h->path = pl_sys_alloc(n);
-    if (h->path) memcpy(h->path, path, n);
+    h->path = copy_of(path);
+    h->field = copy_of(field);
+    bool apart = false;
+    pl_status rc = h->path && h->field ? pl_sandbox_wanted(&apart) : PL_ERR_MEMORY;
     pthread_mutex_lock(&lock);
-    pl_status rc = h->path ? try_apart(h, field) : PL_ERR_MEMORY;
-    if (rc == PL_OK) rc = open_locked(h, field);
+    if (rc == PL_OK && apart) rc = open_apart(h);
+    if (rc == PL_OK && !apart) rc = try_apart(h, field);
+    if (rc == PL_OK && !apart) rc = open_locked(h, field);
     pthread_mutex_unlock(&lock);
     if (rc != PL_OK) {
         pl_hdf5_close(h);
@@ -248,7 +347,10 @@ void pl_hdf5_close(pl_hdf5 *h)
     if (h->set >= 0) lib.H5Dclose(h->set);
     if (h->file >= 0) lib.H5Fclose(h->file);
     pthread_mutex_unlock(&lock);
+    pl_sandbox_free(h->sandbox);
+    if (h->row) pl_sys_unmap(h->row, h->row_bytes);
     pl_sys_free(h->path);
+    pl_sys_free(h->field);
     pl_sys_free(h);
 }
 
@@ -257,19 +359,32 @@ pl_type pl_hdf5_type(const pl_hdf5 *h)
     return h->type;
 }
 
+static pl_status read_apart(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
+{
+    pl_type one = h->type;
+    one.dim[0] = 1;
+    one.dtype = dtype;
+    hdf5_request *r = pl_sandbox_request(h->sandbox);
+    *r = (hdf5_request){.call = CALL_ROW, .dtype = (int32_t)dtype, .row = row};
+    pl_status rc = pl_sandbox_run(h->sandbox);
+    if (rc != PL_OK && pl_sandbox_pid(h->sandbox) < 0)
+        return pl__fail_prefix(rc, "%s: row %lld", h->path, (long long)row);
+    PL_TRY(rc);
+    memcpy(to, h->row, pl_type_bytes(&one));
+    return PL_OK;
+}
+
 pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
 {
     hid_t type;
     PL_FAIL_IF(!memory_type(dtype, &type), PL_ERR_DATA, "%s cannot be read as %s", h->path,
                pl_dtype_name(dtype));
     pthread_mutex_lock(&lock);
-    bool ok = read_locked(h, row, type, to);
+    pl_status rc = h->sandbox                      ? read_apart(h, row, dtype, to)
+                   : read_locked(h, row, type, to) ? PL_OK
+                                                   : row_fails(h, row);
     pthread_mutex_unlock(&lock);
-    PL_FAIL_IF(!ok, PL_ERR_DATA,
-               "%s: row %lld cannot be read (the file is damaged, or its filter is "
-               "not installed)",
-               h->path, (long long)row);
-    return PL_OK;
+    return rc;
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */

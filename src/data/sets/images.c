@@ -1,5 +1,6 @@
 /* images.c - see images.h: opening and closing a set, its subsets and weights. */
 #include "base/sys.h"
+#include "base/trust/sandbox.h"
 #include "data/sets/images_int.h"
 
 #include <errno.h>
@@ -16,12 +17,15 @@
 enum { MAX_FILE = 1 << 30, PAGE = 4096 };
 
 /* ---- opening ------------------------------------------------------------------------------ */
-static pl_status reserve(pl_image_range *r, size_t bytes)
+static pl_status reserve(pl_image_range *r, size_t bytes, bool shared)
 {
     void *p;
-    PL_TRY(pl_sys_map(bytes, &p));
+    if (shared)
+        PL_TRY(pl_sandbox_map(bytes, &p));
+    else
+        PL_TRY(pl_sys_map(bytes, &p));
     (void)madvise(p, bytes, MADV_NOHUGEPAGE); /* only touched pages should be resident */
-    *r = (pl_image_range){p, bytes};
+    *r = (pl_image_range){p, bytes, shared};
     return PL_OK;
 }
 
@@ -35,16 +39,45 @@ static size_t work_bytes(const pl_image_set_opts *o)
     return (resize > picture ? resize : picture) + PAGE;
 }
 
-static pl_status open_thread(pl_image_set *s, pl_image_thread *t)
+/* Returns a bit for each format that the names of the items promise. */
+static uint32_t formats_of(const pl_items *items)
+{
+    static const struct {
+        const char *end;
+        pl_image_format format;
+    } rows[] = {{".jpg", PL_IMAGE_JPEG},  {".jpeg", PL_IMAGE_JPEG}, {".png", PL_IMAGE_PNG},
+                {".webp", PL_IMAGE_WEBP}, {".bmp", PL_IMAGE_BMP},   {".tif", PL_IMAGE_TIFF},
+                {".tiff", PL_IMAGE_TIFF}, {".gif", PL_IMAGE_GIF}};
+    uint32_t formats = 0;
+    for (int64_t i = 0; i < items->n; i++) {
+        const char *dot = strrchr(items->item[i].name, '.');
+        for (size_t k = 0; dot && k < sizeof rows / sizeof *rows; k++)
+            if (strcasecmp(dot, rows[k].end) == 0) formats |= 1u << rows[k].format;
+        if (items->item[i].mask) formats |= 1u << PL_IMAGE_PNG;
+    }
+    return formats;
+}
+
+static pl_status open_thread(pl_image_set *s, pl_image_thread *t, bool apart, uint32_t formats)
 {
     size_t file = (size_t)s->items->max_bytes + PAGE;
     PL_TRY(pl_decoder_new(&t->decoder));
-    PL_TRY(reserve(&t->file, file < MAX_FILE ? file : MAX_FILE));
-    PL_TRY(reserve(&t->pixels, (size_t)s->o.limits.max_pixels * 4 + PAGE));
-    PL_TRY(reserve(&t->resized, (size_t)s->o.most_w * (size_t)s->o.most_h * 3 + PAGE));
-    PL_TRY(reserve(&t->work, work_bytes(&s->o)));
+    PL_TRY(reserve(&t->file, file < MAX_FILE ? file : MAX_FILE, apart));
+    PL_TRY(reserve(&t->pixels, (size_t)s->o.limits.max_pixels * 4 + PAGE, apart));
+    PL_TRY(reserve(&t->resized, (size_t)s->o.most_w * (size_t)s->o.most_h * 3 + PAGE, apart));
+    PL_TRY(reserve(&t->work, work_bytes(&s->o), apart));
     t->caption = pl_sys_alloc(PL_IMAGE_CAPTION);
-    return t->caption ? PL_OK : PL_ERR_MEMORY;
+    if (!t->caption) return PL_ERR_MEMORY;
+    pl_decoder_memory m = {.file = t->file.at,
+                           .pixels = t->pixels.at,
+                           .resized = t->resized.at,
+                           .work = t->work.at,
+                           .file_bytes = t->file.bytes,
+                           .pixel_bytes = t->pixels.bytes,
+                           .resized_bytes = t->resized.bytes,
+                           .work_bytes = t->work.bytes,
+                           .formats = formats};
+    return apart ? pl_decoder_apart(t->decoder, &m) : PL_OK;
 }
 
 static pl_status leave_out(pl_image_set *s)
@@ -153,7 +186,10 @@ static pl_status open_set(pl_image_set *s)
     s->bad = pl_sys_alloc((size_t)s->items->n);
     s->threads = pl_sys_alloc((size_t)s->o.threads * sizeof *s->threads);
     if (!s->bad || !s->threads) return PL_ERR_MEMORY;
-    for (int i = 0; i < s->o.threads; i++) PL_TRY(open_thread(s, &s->threads[i]));
+    bool apart;
+    PL_TRY(pl_sandbox_wanted(&apart));
+    uint32_t formats = apart ? formats_of(s->items) : 0;
+    for (int i = 0; i < s->o.threads; i++) PL_TRY(open_thread(s, &s->threads[i], apart, formats));
     return read_quarantine(s);
 }
 

@@ -13,6 +13,7 @@ enum { PL_IMAGE_CAPTION = 1 << 16 }; /* bytes of a caption, with its NUL */
 typedef struct pl_image_range {
     uint8_t *at;
     size_t bytes;
+    bool shared; /* with the sandbox of the thread's decoder */
 } pl_image_range;
 
 /* Scratch memory of one thread. */

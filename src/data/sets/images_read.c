@@ -16,10 +16,11 @@
 
 enum { MAX_TRIES = 64 }; /* replacements tried for a bad sample */
 
-/* Releases memory past `keep`. */
+/* Releases memory past `keep`. Pages that a sandbox shares are released for both. */
 static void shrink(const pl_image_range *r, size_t keep, size_t used)
 {
-    if (used > keep && r->bytes > keep) madvise(r->at + keep, r->bytes - keep, MADV_DONTNEED);
+    if (used > keep && r->bytes > keep)
+        madvise(r->at + keep, r->bytes - keep, r->shared ? MADV_REMOVE : MADV_DONTNEED);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
@@ -190,20 +191,13 @@ static bool is_direct(const outputs *o, const pl_view *v, const pl_image_info *i
            to->h == h && info->format == PL_IMAGE_JPEG && strcmp(info->colour, "CMYK") != 0;
 }
 
-static void give_row(void *ctx, int y, const uint8_t *row)
-{
-    pl_resizer_row(ctx, y, row);
-}
-
 /* Reads a picture that is much larger than required, without holding all of it. */
 static pl_status read_by_rows(pl_filter f, pl_image_thread *t, size_t n, const pl_image_info *info,
                               const pl_view *v, const pl_pixels *to)
 {
-    pl_resizer z;
-    pl_resizer_init(&z, f, info->width, info->height, pl_view_box(v, info->width, info->height),
-                    t->resized.at, to->w, to->h, t->work.at);
-    PL_TRY(pl_image_rows(t->file.at, n, info, t->pixels.at, give_row, &z));
-    pl_resizer_finish(&z);
+    PL_TRY(pl_image_resized(t->decoder, t->file.at, n, info, f,
+                            pl_view_box(v, info->width, info->height), t->pixels.at, t->resized.at,
+                            to->w, to->h, t->work.at));
     pl_view_write(v, t->resized.at, 3 * (size_t)to->w, to, t->work.at);
     return PL_OK;
 }
@@ -287,7 +281,7 @@ static pl_status decode_mask(pl_image_set *s, const pl_item *i, pl_image_thread 
     file.name = i->mask;
     PL_TRY(read_whole(s, &file, t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info));
-    return pl_image_indices(t->file.at, n, info, t->pixels.at);
+    return pl_image_indices(t->decoder, t->file.at, n, info, t->pixels.at);
 }
 
 /* The same view of the mask, without interpolation. */

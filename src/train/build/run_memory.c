@@ -8,6 +8,7 @@
 #include "base/cache_dir.h"
 #include "base/sys.h"
 #include "base/threads.h"
+#include "base/trust/sandbox.h"
 #include "plan/cost/cost_card.h"
 #include "rt/device.h"
 #include "rt/host_limit.h"
@@ -51,6 +52,11 @@ static uint64_t budget_of(const pl_run *r)
 const char *pl_cache_warning(void)
 {
     return pl_cache_refused();
+}
+
+const char *pl_decoder_warning(void)
+{
+    return pl_sandbox_warning();
 }
 
 void pl_run_limit_host(pl_run *r, int sharers)

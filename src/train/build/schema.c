@@ -366,6 +366,9 @@ const pl_config_entry pl_engine_schema[] = {
      .cache = PL_CACHE_VALUE,
      .doc = "Images that cannot be read: stop (fail), use another image (skip), or also record the "
             "name (quarantine)."},
+    {"data.sandbox", PL_CONFIG_CHOICE, "auto", .choices = "auto|on|off", .resume = PL_RESUME_FREE,
+     .doc = "Decode images and HDF5 files in processes that cannot reach files or the network: "
+            "where the system can (auto), else stop (on), or never (off)."},
     {"data.quarantine", PL_CONFIG_TEXT, "quarantine.txt", .cache = PL_CACHE_VALUE,
      .doc = "data.on_bad=quarantine: file of recorded names; later runs skip these images."},
     {"data.max_pixels", PL_CONFIG_INT, "64000000", .min = 1, .max = 4e9, .cache = PL_CACHE_VALUE,

@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "base/sys.h"
 #include "base/threads.h"
+#include "base/trust/sandbox.h"
 #include "rt/device.h"
 #include "train/data/prefetch.h"
 
@@ -342,6 +343,10 @@ pl_status pl_run_open(const char *config, const char *const *overrides, int n, p
         pl_str_bytes_follow((uint64_t)pl_config_size(r->config, "memory"));
     int threads = (int)pl_config_int(r->config, "threads");
     if (threads) pl_threads_set(threads);
+    const char *apart = pl_config_text(r->config, "data.sandbox");
+    pl_sandbox_set_mode(strcmp(apart, "on") == 0    ? PL_SANDBOX_ON
+                        : strcmp(apart, "off") == 0 ? PL_SANDBOX_OFF
+                                                    : PL_SANDBOX_AUTO);
     *out = r;
     return PL_OK;
 }

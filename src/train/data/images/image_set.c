@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
+#include "base/trust/sandbox.h"
 #include "train/data/cache.h"
 #include "train/data/mix_batch.h"
 #include "train/data/text_set.h"
@@ -217,8 +218,11 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
     int w, h;
     if (!pl__images_wanted(r) || largest(r, &w, &h) != PL_OK) return 0;
     const pl_image_feed *f = r->recipe->images;
+    bool apart;
+    if (pl_sandbox_wanted(&apart) != PL_OK) apart = false; /* opening the set says why */
     uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
-    return (uint64_t)threads * (pl__image_thread_bytes(r, w, h) + made);
+    return (uint64_t)threads *
+           (pl__image_thread_bytes(r, w, h) + made + (apart ? PL_SANDBOX_BYTES : 0));
 }
 
 /* ---- inputs that the recipe computes from the image ------------------------------------- */

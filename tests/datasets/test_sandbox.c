@@ -1,0 +1,282 @@
+/* test_sandbox.c - decoders in a process that may only compute: what a decoder that was taken over
+ * can do, the same bits with and without, and what happens when a sandbox ends. */
+#include "base/sys.h"
+#include "base/trust/sandbox.h"
+#include "data/sets/images_int.h"
+#include "plimsoll_hdf5.h"
+#include "tests/datasets/hdf5_file.h"
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Skips where the system has no sandboxes; sets the mode. */
+#define WANT_SANDBOX()                                                                             \
+ do {                                                                                              \
+  bool wanted_;                                                                                    \
+  pl_sandbox_set_mode(PL_SANDBOX_ON);                                                              \
+  if (pl_sandbox_wanted(&wanted_) != PL_OK) {                                                      \
+   pl_sandbox_set_mode(PL_SANDBOX_OFF);                                                            \
+   SKIP("no sandboxes here");                                                                      \
+  }                                                                                                \
+ } while (0)
+
+typedef struct question {
+    int what, answer;
+} question;
+enum { DOUBLE, CRASH, HOG, LOOP, FAIL };
+
+static pl_status serve(void *state, void *request)
+{
+    question *q = request;
+    char *p;
+    volatile int *volatile nowhere = NULL;
+    switch (q->what) {
+    case CRASH: *nowhere = 1; break;
+    case HOG:
+        p = malloc((size_t)1 << 30);
+        if (!p) return PL_ERR_MEMORY;
+        free(p);
+        break;
+    case LOOP:
+        for (volatile int i = 0;; i++) continue;
+    case FAIL: PL_FAIL(PL_ERR_DATA, "the data are odd");
+    default: break;
+    }
+    q->answer = 2 * q->answer + *(int *)state;
+    return PL_OK;
+}
+
+static pl_status ask(pl_sandbox *s, int what, int *number)
+{
+    question *q = pl_sandbox_request(s);
+    *q = (question){what, *number};
+    pl_status rc = pl_sandbox_run(s);
+    *number = q->answer;
+    return rc;
+}
+
+TEST(sandbox_serves_and_is_replaced_when_it_ends)
+{
+    WANT_SANDBOX();
+    pl_sandbox *s;
+    int one = 1, n = 20;
+    pl_sandbox_opts o = {.serve = serve,
+                         .state = &one,
+                         .request_bytes = sizeof(question),
+                         .memory_bytes = 64 << 20,
+                         .cpu_ms = 100};
+    CHECK_OK(pl_sandbox_new(&o, &s));
+    int pid = pl_sandbox_pid(s);
+
+    CHECK_OK(ask(s, DOUBLE, &n));
+    CHECK_INT(n, 41);
+    CHECK_INT(ask(s, FAIL, &n), PL_ERR_DATA);
+    CHECK_MSG(strcmp(pl_error_text(), "the data are odd") == 0, "%s", pl_error_text());
+    CHECK_INT(ask(s, HOG, &n), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "more memory than it may have, 67 MB"), "%s",
+              pl_error_text());
+    CHECK_INT(pl_sandbox_pid(s), pid);
+    CHECK_INT(ask(s, CRASH, &n), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "crashed in the sandbox (signal 11)"), "%s", pl_error_text());
+    CHECK_INT(ask(s, LOOP, &n), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "more than 0.1 s of CPU time"), "%s", pl_error_text());
+
+    n = 1;
+    CHECK_OK(ask(s, DOUBLE, &n));
+    CHECK_INT(n, 3);
+    /* somebody else ends it while it waits: that is not the fault of the next file */
+    pid = pl_sandbox_pid(s);
+    kill(pid, SIGKILL);
+    CHECK_OK(ask(s, DOUBLE, &n));
+    CHECK_INT(n, 7);
+    CHECK(pl_sandbox_pid(s) != pid);
+    /* signals of the caller's group do not end it */
+    pid = pl_sandbox_pid(s);
+    kill(pid, SIGTERM);
+    kill(pid, SIGINT);
+    CHECK_OK(ask(s, DOUBLE, &n));
+    CHECK_INT(pl_sandbox_pid(s), pid);
+
+    pl_sandbox_free(s);
+    CHECK_MSG(kill(pid, 0) != 0 && errno == ESRCH, "the process stays");
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
+/* A caller that is killed leaves no process behind. */
+TEST(sandbox_ends_with_its_caller)
+{
+    WANT_SANDBOX();
+    int ends[2], pid = 0, zero = 0;
+    CHECK(pipe(ends) == 0);
+    pid_t caller = fork();
+    if (caller == 0) {
+        pl_sandbox *s;
+        pl_sandbox_opts o = {.serve = serve, .state = &zero, .request_bytes = sizeof(question)};
+        int own = pl_sandbox_new(&o, &s) == PL_OK ? pl_sandbox_pid(s) : -1;
+        if (write(ends[1], &own, sizeof own) != sizeof own) _exit(1);
+        for (;;) pause();
+    }
+    CHECK(read(ends[0], &pid, sizeof pid) == sizeof pid && pid > 0);
+
+    kill(caller, SIGKILL);
+    waitpid(caller, NULL, 0);
+    bool stays = true;
+    for (int i = 0; stays && i < 500; i++) {
+        char path[64], text[256] = "";
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        int fd = open(path, O_RDONLY);
+        if (fd >= 0 && read(fd, text, sizeof text - 1) < 0) text[0] = 0;
+        if (fd >= 0) close(fd);
+        stays = fd >= 0 && !strstr(text, ") Z ");
+        if (stays) usleep(10000);
+    }
+    CHECK_MSG(!stays, "process %d stays", pid);
+
+    close(ends[0]);
+    close(ends[1]);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
+/* ---- pictures --------------------------------------------------------------------------- */
+static void write_fake(const char *name, char what)
+{
+    FILE *f = fopen(pl_test_path(name), "wb");
+    if (!f) return;
+    fwrite("RIFF....WEBP", 1, 12, f);
+    for (int i = 0; i < 64; i++) fputc(what, f);
+    fclose(f);
+}
+
+static const char *fakes(void)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s", cli_bin());
+    char *slash = strrchr(path, '/');
+    if (slash) snprintf(slash, sizeof path - (size_t)(slash - path), "/fake/webp");
+    return path;
+}
+
+/* Every file of the set takes its decoder over in another way. With the sandbox it is a bad file
+ * with its name, whatever it does, and nothing of what it wants happens. */
+TEST(sandbox_turns_a_decoder_that_is_taken_over_into_a_bad_file)
+{
+    WANT_BIN();
+    WANT_SANDBOX();
+    static const char kinds[] = "cmowkplstx";
+    char name[64];
+    if (pl_image_missing(PL_IMAGE_WEBP)) SKIP("built without libwebp");
+    CHECK(mkdir(pl_test_path("set"), 0700) == 0 && mkdir(pl_test_path("set/a"), 0700) == 0 &&
+          mkdir(pl_test_path("set/b"), 0700) == 0);
+    for (int i = 0; kinds[i]; i++) {
+        snprintf(name, sizeof name, "set/a/%c.webp", kinds[i]);
+        write_fake(name, kinds[i]);
+    }
+    for (int i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "set/%c/good%d.webp", i % 2 ? 'a' : 'b', i);
+        write_fake(name, 'g');
+    }
+
+    cli_result r = cli_run(
+        "cd %s && LD_LIBRARY_PATH=%s $P train classify/tiny side=16 "
+        "data.path=set data.eval_share=0 eval.every=0 batch=6 train.steps=6 data.on_bad=skip "
+        "data.sandbox=on --out run",
+        pl_test_dir(), fakes());
+    CHECK_MSG(r.code == 0, "%d: %s", r.code, r.err);
+    for (int i = 0; kinds[i]; i++) {
+        snprintf(name, sizeof name, "set/a/%c.webp", kinds[i]);
+        /* writing is refused and the picture goes on */
+        bool bad = strstr(r.err, name) || strstr(r.out, name);
+        CHECK_MSG(bad == (kinds[i] != 'w'), "%s: %s%s", name, r.err, r.out);
+    }
+    CHECK(!strstr(r.err, "from the decoder") && !strstr(r.out, "from the decoder"));
+    CHECK(access(pl_test_path("from-the-decoder"), F_OK) != 0);
+
+    r = cli_run(
+        "cd %s && rm set/a/[mowkplstx].webp && LD_LIBRARY_PATH=%s $P train classify/tiny side=16 "
+        "data.path=set data.eval_share=0 eval.every=0 batch=6 train.steps=6 data.sandbox=on --out second",
+        pl_test_dir(), fakes());
+    CHECK_INT(r.code, 5);
+    CHECK_MSG(strstr(r.err, "set/a/c.webp: its decoder crashed in the sandbox (signal 11)"), "%s",
+              r.err);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
+/* The same model to the bit, with 0 and 2 workers. */
+TEST(sandbox_changes_no_bit_of_a_run)
+{
+    WANT_BIN();
+    WANT_SANDBOX();
+    cli_result r = cli_run(
+        "cd %s && $P generate classify/tiny side=16 --raw --out set --samples 24 --eval-samples 8 "
+        "--quiet && for how in off on; do for w in 0 2; do $P train classify/tiny side=16 "
+        "data.path=set batch=6 train.steps=5 data.flip=0.5 data.crop=random data.workers=$w "
+        "data.sandbox=$how --quiet --out $how$w || exit 1; done; done && cmp off0/model.safetensors "
+        "on0/model.safetensors && cmp on0/model.safetensors on2/model.safetensors && cmp "
+        "off2/model.safetensors on2/model.safetensors",
+        pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
+/* The address space of the sandbox is limited by the system: auto says so in one line and goes on,
+ * on stops. */
+TEST(sandbox_that_cannot_be_made_is_told_once)
+{
+    WANT_BIN();
+    WANT_SANDBOX();
+    cli_result r = cli_run(
+        "cd %s && $P generate classify/tiny side=16 --raw --out set --samples 24 --eval-samples 8 "
+        "--quiet && PLIMSOLL_SANDBOX=none $P train classify/tiny side=16 data.path=set batch=6 "
+        "train.steps=2 --out run",
+        pl_test_dir());
+    CHECK_INT(r.code, 0);
+    const char *line = strstr(r.err, "decoders of images and HDF5 files run inside this process");
+    CHECK_MSG(line && !strstr(line + 1, "decoders of images"), "%s", r.err);
+
+    r = cli_run(
+        "cd %s && PLIMSOLL_SANDBOX=none $P train classify/tiny side=16 data.path=set batch=6 "
+        "train.steps=2 data.sandbox=on --out other",
+        pl_test_dir());
+    CHECK_MSG(r.code != 0 && strstr(r.err, "data.sandbox=on"), "%d: %s", r.code, r.err);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
+/* ---- HDF5 ------------------------------------------------------------------------------- */
+TEST(sandbox_reads_the_rows_of_hdf5_files)
+{
+    if (pl_hdf5_missing()) SKIP(pl_hdf5_missing());
+    WANT_SANDBOX();
+    float numbers[64], got[8];
+    for (int i = 0; i < 64; i++) numbers[i] = (float)i * 0.5f;
+    hdf5_field own = {"x", "H5T_NATIVE_FLOAT_g", 2, {8, 8}, numbers, NULL}, other = own;
+    char raw[512];
+    pl_hdf5 *h;
+    snprintf(raw, sizeof raw, "%s", pl_test_path("raw.bin"));
+    other.elsewhere = raw;
+    if (!hdf5_file_write(pl_test_path("a.h5"), &own, 1)) SKIP("no libhdf5_serial");
+    CHECK(hdf5_file_write(pl_test_path("b.h5"), &other, 1));
+
+    CHECK_OK(pl_hdf5_open(pl_test_path("a.h5"), "x", &h));
+    CHECK(pl_hdf5_type(h).rank == 2 && pl_hdf5_type(h).dim[1] == 8);
+    for (int64_t row = 7; row >= 0; row--) {
+        CHECK_OK(pl_hdf5_read(h, row, PL_F32, got));
+        CHECK(memcmp(got, numbers + 8 * row, sizeof got) == 0);
+    }
+    pl_hdf5_close(h);
+    CHECK_INT(pl_hdf5_open(pl_test_path("a.h5"), "y", &h), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "has no array \"y\""), "%s", pl_error_text());
+    CHECK_INT(pl_hdf5_open(pl_test_path("b.h5"), "x", &h), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "external storage"), "%s", pl_error_text());
+    CHECK_INT(pl_hdf5_open(pl_test_path("raw.bin"), "x", &h), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "is not an HDF5 file"), "%s", pl_error_text());
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}

@@ -1,0 +1,75 @@
+/* webp.c - a libwebp that is taken over by its file. A file is "RIFF....WEBP", then one letter that
+ * says what the decoder does with it:
+ *   g  gives a grey picture of 16 x 16 pixels       c  crashes
+ *   e  never ends                                   m  takes memory without end
+ *   o  opens a file                                 w  writes to stdout and stderr
+ *   k  kills its parent                             p  starts a program
+ *   l  gives a header with an impossible size       s  opens a socket
+ *   t  creates a thread                             x  makes memory executable */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+typedef struct features {
+    int width, height, alpha, animated, format;
+    uint32_t pad[5];
+} features;
+
+#define EXPORT __attribute__((visibility("default")))
+EXPORT int WebPGetFeaturesInternal(const uint8_t *data, size_t n, features *f, int version);
+EXPORT uint8_t *WebPDecodeRGBInto(const uint8_t *data, size_t n, uint8_t *out, size_t size,
+                                  int stride);
+
+int WebPGetFeaturesInternal(const uint8_t *data, size_t n, features *f, int version)
+{
+    (void)version;
+    if (n < 13) return 7;
+    memset(f, 0, sizeof *f);
+    f->width = f->height = data[12] == 'l' ? 1 << 30 : 16;
+    return 0;
+}
+
+static void *idle(void *unused)
+{
+    return unused;
+}
+
+static void obey(char what)
+{
+    static const char text[] = "from the decoder\n";
+    pthread_t thread;
+    volatile int *volatile nowhere = NULL;
+    size_t sum = 0;
+    switch (what) {
+    case 'c': *nowhere = 1; break;
+    case 'e':
+        for (volatile int i = 0;; i++) continue;
+    case 'm':
+        for (char *p; (p = malloc(1 << 20)); sum += 1 << 20) memset(p, 1, 1 << 20);
+        abort();
+    case 'o': (void)!open("/etc/passwd", O_RDONLY); break;
+    case 'w': (void)!(write(1, text, sizeof text - 1) + write(2, text, sizeof text - 1)); break;
+    case 'k': kill(getppid(), SIGKILL); break;
+    case 'p': (void)!system("touch from-the-decoder"); break;
+    case 's': socket(AF_INET, SOCK_STREAM, 0); break;
+    case 't': pthread_create(&thread, NULL, idle, NULL); break;
+    case 'x':
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        break;
+    default: break;
+    }
+}
+
+uint8_t *WebPDecodeRGBInto(const uint8_t *data, size_t n, uint8_t *out, size_t size, int stride)
+{
+    (void)n, (void)stride;
+    obey((char)data[12]);
+    memset(out, 128, size);
+    return out;
+}
