@@ -318,6 +318,50 @@ TEST(recompute_heuristics_are_near_the_optimum)
     CHECK_MSG(n >= 50 && sum / n <= 0.02, "%u solved, mean gap %g", n, n ? sum / n : 0);
 }
 
+/* A training step whose buffers have 60 or 130 bytes, beside one pinned buffer. */
+static made *beside_pinned(uint64_t pinned)
+{
+    enum { FORWARD = 400 };
+    made *m = make_training(7, FORWARD);
+    for (uint32_t v = 0; v < m->p.n_buffers; v++) m->bytes[v] = v % 2 ? 130 : 60;
+    uint32_t v = add_buffer(m, pinned);
+    m->buffer_flags[v] = PL_RECOMPUTE_PINNED;
+    return m;
+}
+
+/* Sets the cost within a third of the bytes between the bound and the keep-all plan. */
+static void cost_at_a_third(const made *m, double *cost)
+{
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_plan *plan = NULL;
+    uint64_t bound, keep;
+    uint32_t unit;
+    CHECK_OK(pl_recompute_bound(&m->p, &bound, &unit));
+    CHECK_OK(pl_recompute_keep_all(&m->p, &keep));
+    o.budget_bytes = bound + (keep - bound) / 3;
+    o.effort = 0;
+    CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
+    *cost = plan->cost_ns;
+    pl_recompute_plan_free(plan);
+}
+
+/* Whether a buffer is too small to be dropped first follows from the sizes of all buffers. It used
+ * to follow from the budget alone, so that in a step of very many units the larger half of the
+ * buffers was dropped before any of the smaller half. */
+TEST(recompute_small_buffers_of_a_large_budget_are_dropped_too)
+{
+    made *alone = beside_pinned(0), *pinned = beside_pinned(1000000);
+
+    double cost = 0, cost_pinned = 0;
+    cost_at_a_third(alone, &cost);
+    cost_at_a_third(pinned, &cost_pinned);
+
+    CHECK_MSG(cost_pinned <= cost * 1.005, "cost %g, beside a large pinned buffer %g", cost,
+              cost_pinned);
+    free(alone);
+    free(pinned);
+}
+
 /* ---- parts ------------------------------------------------------------------------------ */
 
 /* Compared with a linear search, with many equal keys. */

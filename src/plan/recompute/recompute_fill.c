@@ -5,14 +5,14 @@
  * must stay within the budget. What the repeated unit reads may then end earlier, which makes room,
  * and what was recomputed only for it is deleted as well.
  *
- * The bytes alive are one number per position. Positions of deleted units stay and are harmless,
- * since what is alive there is alive at the next position too. Candidates are ordered by cost saved
- * per bytes times positions held, in two rounds, as the first makes room. Each copy has a doubly
- * linked list of its reads in rising order; deleting a unit unlinks its reads, merging a copy into
- * the copy before it appends its list.
+ * The bytes alive are one number per position, kept in blocks. Positions of deleted units stay and
+ * are harmless, since what is alive there is alive at the next position too. Candidates are ordered
+ * by cost saved per bytes times positions held, in two rounds, as the first makes room. Each copy
+ * has a doubly linked list of its reads in rising order; deleting a unit unlinks its reads, merging
+ * a copy into the copy before it appends its list.
  *
  * Invariant: after each deletion the bytes alive at every position are within the budget. Cost:
- * sorting the repeated units, and for each the positions over which its copy is held.
+ * sorting the repeated units, and for each the blocks of positions over which its copy is held.
  *
  * Example (recompute.h): A B C D A E with bytes 4 8 4 8 8 8. Undoing the second A means holding a
  * over positions 2 and 3: 8 and 12 bytes. With a budget of 8 that is too much at D; with 12 it
@@ -23,6 +23,8 @@
 
 #include "base/sys.h"
 #include "plan/recompute/recompute_eval.h"
+
+enum { BLOCK = 128 }; /* positions */
 
 typedef struct copy {
     uint32_t owner, start; /* its position */
@@ -45,7 +47,10 @@ struct pl__recompute_fill_mem {
     copy *copies;
     use *uses;
     uint32_t *copy_at, *use_at; /* of each position, and one past */
-    int64_t *alive;             /* of each position and of the end */
+    /* Bytes alive at position k: alive[k] + more[k / BLOCK]; most[] is the largest alive[] of a
+     * block. So a range is checked, and changed, block by block. */
+    int64_t *alive; /* of each position and of the end */
+    int64_t *more, *most;
     uint8_t *gone;
     candidate *cand;
     uint32_t *stack;
@@ -69,6 +74,8 @@ static void free_arrays(pl__recompute_fill_mem *f)
     pl_sys_free(f->copy_at);
     pl_sys_free(f->use_at);
     pl_sys_free(f->alive);
+    pl_sys_free(f->more);
+    pl_sys_free(f->most);
     pl_sys_free(f->gone);
     pl_sys_free(f->cand);
     pl_sys_free(f->stack);
@@ -107,12 +114,14 @@ static pl_status reserve(pl__recompute_eval *e, const pl__recompute_seq *s)
     f->copy_at = pl_sys_alloc(n * sizeof *f->copy_at);
     f->use_at = pl_sys_alloc(n * sizeof *f->use_at);
     f->alive = pl_sys_alloc(n * sizeof *f->alive);
+    f->more = pl_sys_alloc((n / BLOCK + 1) * sizeof *f->more);
+    f->most = pl_sys_alloc((n / BLOCK + 1) * sizeof *f->most);
     f->gone = pl_sys_alloc(n);
     f->cand = pl_sys_alloc(n * sizeof *f->cand);
     f->stack = pl_sys_alloc(n * sizeof *f->stack);
     f->current = pl_sys_alloc((m->n_vals + 1) * sizeof *f->current);
-    if (!f->copies || !f->uses || !f->copy_at || !f->use_at || !f->alive || !f->gone || !f->cand ||
-        !f->stack || !f->current)
+    if (!f->copies || !f->uses || !f->copy_at || !f->use_at || !f->alive || !f->more || !f->most ||
+        !f->gone || !f->cand || !f->stack || !f->current)
         return PL_ERR_MEMORY;
     f->cap_instr = n;
     f->cap_copy = copies;
@@ -151,9 +160,38 @@ static uint32_t last_read(const fill *f, const copy *c)
     return c->tail == PL_RECOMPUTE_NONE ? c->start : f->mem->uses[c->tail].at;
 }
 
-static void add_bytes(fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
+static uint32_t block_end(const fill *f, uint32_t block)
+{
+    uint32_t end = (block + 1) * BLOCK;
+    return end < f->s->n + 1 ? end : f->s->n + 1;
+}
+
+static void renew_most(fill *f, uint32_t block)
+{
+    const int64_t *alive = f->mem->alive;
+    int64_t most = INT64_MIN;
+    for (uint32_t k = block * BLOCK, end = block_end(f, block); k < end; k++)
+        most = alive[k] > most ? alive[k] : most;
+    f->mem->most[block] = most;
+}
+
+/* Adds to positions lo .. hi - 1 of one block. */
+static void add_in_block(fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
 {
     for (uint32_t k = lo; k < hi; k++) f->mem->alive[k] += bytes;
+    renew_most(f, lo / BLOCK);
+}
+
+static void add_bytes(fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
+{
+    while (lo < hi) {
+        uint32_t block = lo / BLOCK, end = block_end(f, block);
+        if (lo == block * BLOCK && end <= hi)
+            f->mem->more[block] += bytes;
+        else
+            add_in_block(f, lo, end < hi ? end : hi, bytes);
+        lo = end;
+    }
 }
 
 static void build(fill *f)
@@ -200,6 +238,8 @@ static void build(fill *f)
     /* differences so far */
     for (uint32_t k = 0; k < n; k++) mem->alive[k + 1] += mem->alive[k];
     for (uint32_t k = 0; k < n; k++) mem->alive[k] += (int64_t)pl__recompute_work(m, f->s->unit[k]);
+    memset(mem->more, 0, (n / BLOCK + 1) * sizeof *mem->more);
+    for (uint32_t b = 0; b <= n / BLOCK; b++) renew_most(f, b);
 }
 
 /* ---- deleting --------------------------------------------------------------------------- */
@@ -217,9 +257,19 @@ static bool is_read(const fill *f, uint32_t c)
 
 static bool has_room(const fill *f, uint32_t lo, uint32_t hi, int64_t bytes)
 {
+    const pl__recompute_fill_mem *mem = f->mem;
     int64_t most = f->budget - bytes;
-    for (uint32_t k = lo; k < hi; k++)
-        if (f->mem->alive[k] > most) return false;
+    while (lo < hi) {
+        uint32_t block = lo / BLOCK, end = block_end(f, block);
+        int64_t more = mem->more[block];
+        bool whole = lo == block * BLOCK && end <= hi;
+        if (mem->most[block] + more > most) {
+            if (whole) return false;
+            for (uint32_t k = lo; k < end && k < hi; k++)
+                if (mem->alive[k] + more > most) return false;
+        }
+        lo = end;
+    }
     return true;
 }
 
@@ -262,10 +312,10 @@ static void take_out(fill *f, uint32_t k)
         if (j != k) shift_inputs(f, j, -1);
         mem->gone[j] = 1;
         f->n_gone++;
-        mem->alive[j] -= (int64_t)pl__recompute_work(f->m, f->s->unit[j]);
+        int64_t freed = (int64_t)pl__recompute_work(f->m, f->s->unit[j]);
         for (uint32_t c = mem->copy_at[j]; c < mem->copy_at[j + 1]; c++)
-            if (mem->copies[c].into == c)
-                mem->alive[j] -= (int64_t)f->m->bytes[mem->copies[c].owner];
+            if (mem->copies[c].into == c) freed += (int64_t)f->m->bytes[mem->copies[c].owner];
+        if (freed) add_in_block(f, j, j + 1, -freed);
         for (uint32_t u = mem->use_at[j]; u < mem->use_at[j + 1]; u++) {
             unlink_use(f, u);
             uint32_t from = mem->copies[find(f, mem->uses[u].copy)].start;

@@ -4,9 +4,9 @@
  * cached; a drop or a recompute marks dirty only the walks that it may have changed. Candidates lie
  * in a heap ordered by a lower bound of their score, so that a drop visits few of them.
  *
- * Invariant: a cached walk is correct for the state, or marked dirty; a candidate's key is at most
- * its score. Cost: a drop visits the candidates whose key is below the best score, mostly one to
- * three.
+ * Invariant: a cached walk is correct for the state as far as walks go (MAX_WALK), or marked dirty;
+ * a candidate's key is at most its cached score. Cost: a drop visits the candidates whose key is
+ * below the best score, mostly one to three.
  *
  * Example: a -> b -> c, where a and b are dropped. The walk of c goes up over b and a: dropping c
  * means recomputing all three. When b is recomputed, the walks of c (up) and of a (down) are marked
@@ -16,7 +16,10 @@
 
 #include "plan/recompute/recompute_sim.h"
 
-enum { MAX_DOWN = 400 }; /* limit of dropped descendants visited: near ones say enough */
+/* Limits of what a walk visits, nearest first: MAX_WALK dropped ancestors, or units below a change;
+ * MAX_DOWN dropped descendants. What is near says enough, and in a long chain of dropped units
+ * every drop would otherwise visit all of them. */
+enum { MAX_WALK = 128, MAX_DOWN = 400 };
 
 /* ---- walks ------------------------------------------------------------------------------ */
 
@@ -34,10 +37,11 @@ float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r)
     double cost = 0;
     uint32_t unit = m->writer[r];
     if (unit == PL_RECOMPUTE_NONE || m->once[unit]) return INFINITY;
+    uint32_t head = 0;
     s->walk_unit[unit] = walk;
     s->stack[n++] = unit;
-    while (n) {
-        unit = s->stack[--n];
+    while (head < n && head < MAX_WALK) {
+        unit = s->stack[head++];
         cost += m->cost[unit];
         s->work += 6;
         for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
@@ -89,11 +93,11 @@ static uint64_t mark_below(pl__recompute_sim *s, uint32_t r, bool gone)
     const uint8_t *have = s->st.have, *settled = s->st.settled;
     uint32_t *seen = s->walk_owner, *stack = s->stack;
     uint8_t *dirty = s->st.dirty, up = gone ? PL__SIM_UP_MORE : PL__SIM_UP_LESS;
-    uint32_t n = 0, walk = s->walk, pos = s->st.pos;
+    uint32_t n = 0, head = 0, walk = s->walk, pos = s->st.pos;
     uint64_t work = 0;
     stack[n++] = r;
-    while (n) {
-        uint32_t q = stack[--n], end = at[q + 1];
+    while (head < n && head < MAX_WALK) {
+        uint32_t q = stack[head++], end = at[q + 1];
         for (uint32_t i = at[q]; i < end; i++) {
             uint32_t d = item[i], w = writer[d];
             if (w > pos) break; /* nothing from here on has been computed */
@@ -117,11 +121,11 @@ static uint64_t mark_above(pl__recompute_sim *s, uint32_t r, bool gone)
     const uint8_t *have = s->st.have;
     uint32_t *seen = s->walk_owner, *stack = s->stack;
     uint8_t *dirty = s->st.dirty, down = gone ? PL__SIM_DOWN_MORE : PL__SIM_DOWN_LESS;
-    uint32_t n = 0, walk = s->walk;
+    uint32_t n = 0, head = 0, walk = s->walk;
     uint64_t work = 0;
     stack[n++] = r;
-    while (n) {
-        uint32_t unit = writer[stack[--n]];
+    while (head < n && head < MAX_WALK) {
+        uint32_t unit = writer[stack[head++]];
         if (unit == PL_RECOMPUTE_NONE) continue;
         for (uint32_t i = at[unit], end = at[unit + 1]; i < end; i++) {
             uint32_t q = item[i];

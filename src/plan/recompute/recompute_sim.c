@@ -76,11 +76,15 @@ static void save_state(pl__sim_state *to, uint8_t *to_block, const pl__sim_state
 static void set_evictable(pl__recompute_sim *s)
 {
     const pl__recompute *m = s->m;
+    uint64_t sum = 0, n = 0;
     for (uint32_t v = 0; v < m->n_vals; v++) {
         uint32_t unit = m->writer[v];
         s->evictable[v] = m->owner[v] == v && !m->pinned[v] && !m->end[v] && m->bytes[v] > 0;
+        if (s->evictable[v]) sum += m->bytes[v];
+        n += s->evictable[v];
         s->own[v] = unit == PL_RECOMPUTE_NONE || m->once[unit] ? INFINITY : (float)m->cost[unit];
     }
+    s->mean_bytes = n ? sum / n : 0;
 }
 
 pl_status pl__recompute_sim_new(const pl__recompute *m, pl__recompute_sim **out)
@@ -418,12 +422,22 @@ static void set_sizes(pl__recompute_sim *s, float power)
         s->by_size[v] = s->m->bytes[v] ? powf((float)s->m->bytes[v], -power) : 1;
 }
 
+/* Returns the size below which a buffer is dropped only when no larger one is left: dropping
+ * thousands of small buffers makes little room. A buffer of at least a fourth of the mean size is
+ * never small: in a step of very many units every buffer is a small part of the budget. */
+static uint64_t smallest_candidate(const pl__recompute_sim *s)
+{
+    enum { PARTS = 10000, OF_MEAN = 4 };
+    uint64_t of_budget = s->budget / PARTS, of_mean = s->mean_bytes / OF_MEAN;
+    return of_budget < of_mean ? of_budget : of_mean;
+}
+
 pl_status pl__recompute_sim_run(pl__recompute_sim *s, const pl__recompute_setting *set,
                                 uint64_t budget, const float *weight, double cost_limit, bool *ok)
 {
     s->set = *set;
     s->budget = set->tight < 1 ? (uint64_t)((double)budget * (double)set->tight) : budget;
-    s->least = s->budget / 10000;
+    s->least = smallest_candidate(s);
     s->cost_limit = cost_limit;
     s->marks = weight != NULL;
     set_sizes(s, set->size_power);

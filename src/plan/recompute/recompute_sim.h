@@ -40,8 +40,9 @@ typedef struct pl__sim_state {
 struct pl__recompute_sim {
     const pl__recompute *m;
     pl__recompute_setting set;
-    uint64_t budget; /* of this run */
-    uint64_t least;  /* smaller buffers are not candidates at first */
+    uint64_t budget;     /* of this run */
+    uint64_t least;      /* smaller buffers are not candidates at first */
+    uint64_t mean_bytes; /* of the buffers that may be dropped */
     double cost_limit;
     uint64_t work;
     pl__sim_state st;

@@ -1,0 +1,110 @@
+/* test_recompute_large.c - the recompute planner's time on steps of very many units. */
+#include "plan/recompute/recompute_check.h"
+#include "tests/lib/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* A chain of units with a skip over two of them, and its backward pass. */
+typedef struct long_chain {
+    pl_recompute_problem p;
+    double *cost;
+    uint64_t *bytes;
+    uint8_t *flags;
+    uint32_t *in_at, *in, *out_at, *out;
+} long_chain;
+
+static long_chain make_long_chain(uint32_t nf)
+{
+    uint32_t n = 2 * nf, edges = 0;
+    long_chain c = {.cost = calloc(n, sizeof *c.cost),
+                    .bytes = calloc(n, sizeof *c.bytes),
+                    .flags = calloc(n, sizeof *c.flags),
+                    .in_at = calloc(n + 1, sizeof *c.in_at),
+                    .in = calloc(4 * (size_t)n, sizeof *c.in),
+                    .out_at = calloc(n + 1, sizeof *c.out_at),
+                    .out = calloc(n, sizeof *c.out)};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t of = i < nf ? i : n - 1 - i; /* the forward unit of a backward unit */
+        c.cost[i] = 100 + 37 * of % 300;
+        c.bytes[i] = 1000 + 17 * of % 1000;
+        if (i) c.in[edges++] = i - 1;
+        if (i < nf && i > 2 && i % 3 == 0) c.in[edges++] = i - 3;
+        if (i >= nf && of != i - 1) c.in[edges++] = of;
+        c.in_at[i + 1] = edges;
+        c.out[i] = i;
+        c.out_at[i + 1] = i + 1;
+    }
+    c.flags[n - 1] = PL_RECOMPUTE_END;
+    c.p = (pl_recompute_problem){.n_units = n,
+                                 .n_buffers = n,
+                                 .cost = c.cost,
+                                 .in_at = c.in_at,
+                                 .in = c.in,
+                                 .out_at = c.out_at,
+                                 .out = c.out,
+                                 .bytes = c.bytes,
+                                 .buffer_flags = c.flags};
+    return c;
+}
+
+static void free_long_chain(long_chain *c)
+{
+    free(c->cost);
+    free(c->bytes);
+    free(c->flags);
+    free(c->in_at);
+    free(c->in);
+    free(c->out_at);
+    free(c->out);
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Sets the seconds of one run of the simulator, with undoing, on a chain at 20 % of its memory.
+ */
+static void time_of_chain(uint32_t nf, double *seconds)
+{
+    long_chain c = make_long_chain(nf);
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_plan *plan = NULL;
+    uint64_t keep;
+    o.effort = 0;
+    o.off = PL_RECOMPUTE_NO_CHAIN | PL_RECOMPUTE_NO_GRID;
+    CHECK_OK(pl_recompute_keep_all(&c.p, &keep));
+    o.budget_bytes = keep / 5;
+
+    double begin = cpu_seconds();
+    CHECK_OK(pl_recompute_solve(&c.p, &o, &plan));
+    *seconds = cpu_seconds() - begin;
+
+    CHECK_OK(pl_recompute_check(&c.p, plan, o.budget_bytes));
+    pl_recompute_plan_free(plan);
+    free_long_chain(&c);
+}
+
+/* A drop visits what is near, and undoing recompute visits blocks of positions: the time of a plan
+ * grows with the number of units, not with its square. */
+TEST(recompute_time_grows_with_the_number_of_units)
+{
+    enum { TIMES = 30 };
+    uint32_t nf = pl_test_long() ? 4000 : 1500;
+    double small = 1e9, large = 0, again = 0;
+
+    for (int i = 0; i < 3; i++) {
+        time_of_chain(nf, &again);
+        if (again < small) small = again;
+    }
+    time_of_chain(TIMES * nf, &large);
+
+    if (getenv("PL_TEST_PRINT"))
+        printf("%u units: %.3f s, %d x: %.3f s\n", 2 * nf, small, TIMES, large);
+    CHECK_MSG(large < 3 * TIMES * small, "%u units take %.3f s, %d times as many %.3f s", 2 * nf,
+              small, TIMES, large);
+}
