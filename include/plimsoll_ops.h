@@ -225,13 +225,17 @@ PL_API pl_val pl_cross_entropy_rows(pl_graph *g, pl_val logits, pl_val labels, p
 PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);
 
 /* ---- optimizer updates --------------------------------------------------------------------- */
-/* All tensors are f32 with the weight's shape (in tests w may be f64). lr: f32 scalar. step: i64
- * scalar, 1 at the first update. scale: f32 scalar that multiplies the gradient (clipping,
- * unscaling); when scale is not finite, no value changes by a bit, whatever the gradient is. Each
- * function returns the new values; the caller assigns them. */
+/* Tensors have the weight's shape and any float type; they are updated in f32 (in f64 where one is)
+ * and rounded to the type they had. A state may also be packed in 8 bits: u8[blocks, 260], zeros at
+ * first, one block for each 256 elements of the weight. lr: f32 scalar. step: i64 scalar, 1 at the
+ * first update. scale: f32 scalar that multiplies the gradient (clipping, unscaling); when scale is
+ * not finite, no value changes by a bit, whatever the gradient is. key (pl_rng_key; PL_NO_VAL:
+ * none): bf16 results are rounded up or down at random instead of to nearest, so that small changes
+ * are not lost. Each function returns the new values; the caller assigns them. */
 typedef struct pl_adam_opts {
     double beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW: decay multiplies the weight instead of adding to the gradient */
+    pl_val key;
 } pl_adam_opts;
 /* vmax is PL_NO_VAL unless amsgrad. */
 PL_API void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val scale,
@@ -239,18 +243,21 @@ PL_API void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, 
 typedef struct pl_sgd_opts {
     double momentum, dampening, weight_decay;
     bool nesterov;
+    pl_val key;
 } pl_sgd_opts;
 /* buf is PL_NO_VAL unless momentum is used. */
 PL_API void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val scale,
                    pl_val grad, pl_val *w, pl_val *buf);
 typedef struct pl_lion_opts {
     double beta1, beta2, weight_decay;
+    pl_val key;
 } pl_lion_opts;
 PL_API void pl_lion(pl_graph *g, const pl_lion_opts *o, pl_val lr, pl_val scale, pl_val grad,
                     pl_val *w, pl_val *m);
 typedef struct pl_rmsprop_opts {
     double alpha, eps, weight_decay, momentum;
     bool centered;
+    pl_val key;
 } pl_rmsprop_opts;
 /* mean is used when centered, buf when momentum != 0; PL_NO_VAL otherwise. */
 PL_API void pl_rmsprop(pl_graph *g, const pl_rmsprop_opts *o, pl_val lr, pl_val scale, pl_val grad,

@@ -12,8 +12,8 @@
  * `apply` = pl_optim_accumulated + pl_optim_update.
  *
  * Slots of a parameter P under an optimiser named "optim": optim.m.P, optim.v.P, optim.vmax.P
- * (Adam), optim.buf.P (SGD, RMSprop), optim.m.P (Lion), optim.sq.P, optim.mean.P (RMSprop);
- * optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps its
+ * (Adam), optim.buf.P (SGD, RMSprop), optim.m.P (Lion), optim.sq.P, optim.mean.P (RMSprop),
+ * optim.row.P, optim.col.P or optim.v.P (Adafactor); optim.step (i64, updates done); ema.P; accum.P. A parameter that the context never read keeps its
  * value and has no such slots, like a PyTorch parameter without gradient. Later reads in the same
  * graph see the new value of a parameter: a discriminator and a generator step may share a graph or
  * have one each.
@@ -83,8 +83,18 @@ typedef enum pl_optim_kind {
     PL_OPTIM_ADAMW,
     PL_OPTIM_LION,
     PL_OPTIM_RMSPROP,
+    PL_OPTIM_ADAFACTOR, /* second moments of matrices as sums of rows and columns */
     PL_OPTIM_N_KINDS
 } pl_optim_kind;
+
+/* How moments are stored. Fewer bits change the numbers of a training; weights are not affected. */
+typedef enum pl_optim_state {
+    PL_OPTIM_STATE_F32,
+    PL_OPTIM_STATE_BF16, /* rounded at random */
+    PL_OPTIM_STATE_8BIT, /* packed in blocks of 256 (PL_PACKING_DYNAMIC8); moments of fewer than
+                          * 4,096 elements stay f32 */
+    PL_OPTIM_N_STATES
+} pl_optim_state;
 
 /* Leaves out steps whose gradient norm or loss is far from what is usual: guard.c of src/nn has the
  * rule. */
@@ -113,13 +123,14 @@ typedef struct pl_optim {
     pl_val loss_scale;   /* f32 scalar that multiplied the loss; PL_NO_VAL: none */
     bool skip_nonfinite; /* a step with a non-finite gradient norm changes nothing */
     pl_guard guard;
+    pl_optim_state state;
 } pl_optim;
 #define PL_OPTIM_INIT                                                                              \
  {                                                                                                 \
   .struct_size = sizeof(pl_optim), .kind = PL_OPTIM_ADAMW, .name = "optim", .lr = {.lr = 1e-3},    \
   .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .alpha = 0.99                   \
  }
-/* "sgd", "adam", "adamw", "lion", "rmsprop" */
+/* "sgd", "adam", "adamw", "lion", "rmsprop", "adafactor" */
 PL_API bool pl_optim_parse(const char *name, pl_optim_kind *out);
 
 /* Parameters with their gradients; arrays live as long as the context. */

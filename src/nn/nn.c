@@ -126,6 +126,8 @@ int pl__nn_slot(pl_nn *m, const char *name, pl_type type, pl_slot_kind kind, pl_
     if (layout) slot.layout = *layout;
     slot.trainable = kind == PL_SLOT_PARAM && !m->frozen;
     slot.decay = kind == PL_SLOT_PARAM;
+    slot.as_bf16 = slot.trainable && s->bf16_weights && type.dtype == PL_F32;
+    if (slot.as_bf16) slot.type.dtype = PL_BF16;
     if (kind == PL_SLOT_PARAM && pl__nn_shares(m, &type)) pl__nn_share(s->ranks, &slot);
     return pl__nn_slot_named(m, &slot);
 }
@@ -147,7 +149,12 @@ pl_nn_entry *pl__nn_entry(pl_nn *m, int slot)
     return &s->entries[slot];
 }
 
-pl_val pl_nn_read(pl_nn *m, int slot)
+void pl__nn_store_bf16(pl_nn *m, bool on)
+{
+    m->state->bf16_weights = on;
+}
+
+pl_val pl__nn_stored(pl_nn *m, int slot)
 {
     if (slot < 0) return PL_NO_VAL;
     if (slot >= pl_store_count(pl_graph_store(m->g)))
@@ -163,12 +170,22 @@ pl_val pl_nn_read(pl_nn *m, int slot)
     return e->now = now;
 }
 
+pl_val pl_nn_read(pl_nn *m, int slot)
+{
+    pl_val now = pl__nn_stored(m, slot);
+    if (!pl_val_ok(now) || !pl_store_slot(pl_graph_store(m->g), slot)->as_bf16) return now;
+    pl_nn_entry *e = pl__nn_entry(m, slot);
+    if (!pl_val_ok(e->seen)) e->seen = pl_cast(m->g, now, PL_F32);
+    return e->seen;
+}
+
 void pl_nn_update(pl_nn *m, int slot, pl_val v)
 {
     if (slot < 0 || !pl_val_ok(v)) return;
     pl_nn_entry *e = pl__nn_entry(m, slot);
     if (!e) return;
     e->now = v;
+    e->seen = PL_NO_VAL;
     e->changed = true;
 }
 

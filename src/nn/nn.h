@@ -3,6 +3,7 @@
 #define PL_NN_NN_H
 
 #include "base/arena.h"
+#include "base/packed.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 #include "plimsoll_ranks.h"
@@ -12,7 +13,8 @@
 
 /* What the graph has computed for a slot so far. */
 typedef struct pl_nn_entry {
-    pl_val now;    /* the value that a read returns; none: not read yet */
+    pl_val now;    /* the value as the slot stores it; none: not read yet */
+    pl_val seen;   /* of a weight that is stored in fewer bits: what a read returns */
     bool changed;  /* to be assigned */
     pl_val part;   /* of a sharded slot: this rank's part */
     bool averaged; /* bn_average: sum collects statistics, the slot changes once at the end */
@@ -29,6 +31,7 @@ typedef struct pl_nn_ranks {
     bool always;           /* exchange gradients even in a world of one rank */
     bool blind_norm;       /* BatchNorm uses its running statistics: to find other couplings */
     uint64_t bucket_bytes; /* gradients are reduced in buckets of about this size */
+    int64_t part_align;    /* elements of a part are a multiple of it; 0: 16 */
 } pl_nn_ranks;
 
 struct pl_nn_state {
@@ -40,6 +43,7 @@ struct pl_nn_state {
     size_t marks[PL_NN_DEPTH];
     int depth;
     const pl_nn_ranks *ranks; /* borrowed; NULL: one */
+    bool bf16_weights;        /* trainable f32 weights are stored as bf16 */
     pl_val key;               /* none: not read */
     bool key_given;           /* set by pl__nn_set_key: it is not advanced */
     bool finished;
@@ -56,6 +60,10 @@ int pl__nn_slot(pl_nn *m, const char *name, pl_type type, pl_slot_kind kind, pl_
                 const pl_file_layout *layout);
 /* Adds a slot by its full name. -1 on error. */
 int pl__nn_slot_named(pl_nn *m, const pl_slot *slot);
+/* Stores trainable f32 weights that are made from here on as bf16; model code sees f32. */
+void pl__nn_store_bf16(pl_nn *m, bool on);
+/* Returns the value of a slot as it is stored: what an update op takes. */
+pl_val pl__nn_stored(pl_nn *m, int slot);
 /* Returns the table entry of a slot; NULL when out of memory. */
 pl_nn_entry *pl__nn_entry(pl_nn *m, int slot);
 /* Adds a parameter with all its properties. */
@@ -79,6 +87,10 @@ const pl_nn_ranks *pl__nn_ranks(const pl_nn *m);
 pl_val pl__nn_over_ranks(pl_nn *m, pl_val x, const char *name);
 /* Makes a slot sharded. */
 void pl__nn_share(const pl_nn_ranks *r, pl_slot *slot);
+/* The same for a slot of packed numbers that accompanies a parameter of type `of`; parts must be
+ * whole blocks (part_align). */
+void pl__nn_share_packed(const pl_nn_ranks *r, pl_packing packing, const pl_type *of,
+                         pl_slot *slot);
 /* Whether a parameter of this type is sharded across ranks. */
 bool pl__nn_shares(const pl_nn *m, const pl_type *t);
 /* Return the whole sharded slot, from this rank's part; and this rank's part of a whole value. */

@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { PACK_FROM = 4096 }; /* elements; moments of smaller parameters are not packed */
+
 static const char *const kinds[PL_OPTIM_N_KINDS] = {
     [PL_OPTIM_SGD] = "sgd",   [PL_OPTIM_ADAM] = "adam",       [PL_OPTIM_ADAMW] = "adamw",
-    [PL_OPTIM_LION] = "lion", [PL_OPTIM_RMSPROP] = "rmsprop",
+    [PL_OPTIM_LION] = "lion", [PL_OPTIM_RMSPROP] = "rmsprop", [PL_OPTIM_ADAFACTOR] = "adafactor",
 };
 
 bool pl_optim_parse(const char *name, pl_optim_kind *out)
@@ -54,7 +56,7 @@ void pl_optim_gradients(pl_nn *m, pl_val loss, const pl_optim *o, pl_grads *out)
     for (int slot = 0; slot < s->n_entries && slot < pl_store_count(store); slot++) {
         if (!pl_val_ok(s->entries[slot].now) || !wanted(pl_store_slot(store, slot), o)) continue;
         out->slot[out->n] = slot;
-        out->param[out->n++] = s->entries[slot].now;
+        out->param[out->n++] = pl_nn_read(m, slot);
     }
     if (out->n == 0) {
         pl_nn_fail(m, PL_ERR_CONFIG, "no trainable parameter matches \"%s\"",
@@ -73,15 +75,31 @@ static bool shares(const pl_nn *m, pl_shard from)
 }
 
 /* Adds a slot that accompanies a parameter: "<prefix>.<param>", of its shape, sharded where such
- * slots are. */
-static int companion(pl_nn *m, const char *prefix, int param, pl_shard from)
+ * slots are, and stored as `state` says. */
+static int companion_as(pl_nn *m, const char *prefix, int param, pl_shard from,
+                        pl_optim_state state)
 {
     const pl_slot *p = pl_store_slot(pl_graph_store(m->g), param);
-    pl_slot s = {.type = *pl_slot_type(p), .kind = PL_SLOT_OPTIMIZER, .layout = p->layout};
+    const pl_type *of = pl_slot_type(p);
+    pl_slot s = {.type = *of, .kind = PL_SLOT_OPTIMIZER, .layout = p->layout};
     s.name = pl_nn_name(m, "%s.%s", prefix, p->name);
-    if (s.type.dtype != PL_F64) s.type.dtype = PL_F32;
-    if (shares(m, from)) pl__nn_share(pl__nn_ranks(m), &s);
+    bool f64 = of->dtype == PL_F64;
+    bool packed = state == PL_OPTIM_STATE_8BIT && !f64 && pl_type_elems(of) >= PACK_FROM;
+    if (!f64) s.type.dtype = state == PL_OPTIM_STATE_BF16 ? PL_BF16 : PL_F32;
+    if (packed) {
+        s.type = pl_packed_type(PL_PACKING_DYNAMIC8, pl_type_elems(of));
+        s.layout = (pl_file_layout){0};
+    }
+    if (shares(m, from) && packed)
+        pl__nn_share_packed(pl__nn_ranks(m), PL_PACKING_DYNAMIC8, of, &s);
+    else if (shares(m, from))
+        pl__nn_share(pl__nn_ranks(m), &s);
     return pl__nn_slot_named(m, &s);
+}
+
+static int companion(pl_nn *m, const char *prefix, int param, pl_shard from)
+{
+    return companion_as(m, prefix, param, from, PL_OPTIM_STATE_F32);
 }
 
 /* Returns a companion's value for the update: of the whole parameter, or of this rank's part. */
@@ -177,7 +195,11 @@ static pl_val global_norm(pl_nn *m, const pl_grads *grads, pl_dtype dtype, bool 
  * skipped. */
 static void set(const update *u, int slot, pl_val v)
 {
-    if (slot >= 0) set_companion(u->m, slot, v);
+    if (slot < 0) return;
+    pl_graph *g = u->m->g;
+    const pl_type *t = &pl_store_slot(pl_graph_store(g), slot)->type;
+    if (t->dtype == PL_U8 && t->rank == 1) v = pl_reshape(g, v, 1, t->dim);
+    set_companion(u->m, slot, v);
 }
 
 /* Sets the slot to v, or keeps its value when the step is skipped. */
@@ -190,18 +212,36 @@ static void put(const update *u, int slot, pl_val v)
 
 static int moment(const update *u, const char *which, int param)
 {
-    return companion(u->m, pl_nn_name(u->m, "%s.%s", u->o->name, which), param, PL_SHARD_OPTIMIZER);
+    return companion_as(u->m, pl_nn_name(u->m, "%s.%s", u->o->name, which), param,
+                        PL_SHARD_OPTIMIZER, u->o->state);
+}
+
+/* Returns the key of random rounding where something is stored as bf16. */
+static pl_val key_of(const update *u, int param)
+{
+    bool needs = u->o->state == PL_OPTIM_STATE_BF16 ||
+                 pl_store_slot(pl_graph_store(u->m->g), param)->as_bf16;
+    return needs ? pl_nn_key(u->m) : PL_NO_VAL;
+}
+
+/* Returns a packed state as the update op takes it: the bytes of a rank's part as blocks. */
+static pl_val as_blocks(const update *u, pl_val v)
+{
+    pl_type t = pl_val_type(u->m->g, v);
+    int64_t bytes = (int64_t)pl_packed_bytes(PL_PACKING_DYNAMIC8);
+    if (t.dtype != PL_U8 || t.rank == 2) return v;
+    return pl_reshape(u->m->g, v, 2, (const int64_t[]){pl_type_elems(&t) / bytes, bytes});
 }
 
 static pl_val read_or_none(const update *u, int slot)
 {
-    return slot < 0 ? PL_NO_VAL : read_companion(u->m, slot);
+    return slot < 0 ? PL_NO_VAL : as_blocks(u, read_companion(u->m, slot));
 }
 
 static pl_val adam(const update *u, int p, pl_val w, pl_val grad, double decay)
 {
     const pl_optim *o = u->o;
-    pl_adam_opts a = {o->beta1, o->beta2, o->eps, decay, o->kind == PL_OPTIM_ADAMW};
+    pl_adam_opts a = {o->beta1, o->beta2, o->eps, decay, o->kind == PL_OPTIM_ADAMW, key_of(u, p)};
     int ms = moment(u, "m", p), vs = moment(u, "v", p);
     int xs = o->amsgrad ? moment(u, "vmax", p) : -1;
     pl_val mv = read_or_none(u, ms), vv = read_or_none(u, vs), xv = read_or_none(u, xs);
@@ -215,7 +255,7 @@ static pl_val adam(const update *u, int p, pl_val w, pl_val grad, double decay)
 static pl_val sgd(const update *u, int p, pl_val w, pl_val grad, double decay)
 {
     const pl_optim *o = u->o;
-    pl_sgd_opts a = {o->momentum, o->dampening, decay, o->nesterov};
+    pl_sgd_opts a = {o->momentum, o->dampening, decay, o->nesterov, key_of(u, p)};
     int bs = o->momentum != 0 ? moment(u, "buf", p) : -1;
     pl_val bv = read_or_none(u, bs);
     pl_sgd(u->m->g, &a, u->lr, u->step, u->scale, grad, &w, &bv);
@@ -225,7 +265,7 @@ static pl_val sgd(const update *u, int p, pl_val w, pl_val grad, double decay)
 
 static pl_val lion(const update *u, int p, pl_val w, pl_val grad, double decay)
 {
-    pl_lion_opts a = {u->o->beta1, u->o->beta2, decay};
+    pl_lion_opts a = {u->o->beta1, u->o->beta2, decay, key_of(u, p)};
     int ms = moment(u, "m", p);
     pl_val mv = read_or_none(u, ms);
     pl_lion(u->m->g, &a, u->lr, u->scale, grad, &w, &mv);
@@ -236,7 +276,7 @@ static pl_val lion(const update *u, int p, pl_val w, pl_val grad, double decay)
 static pl_val rmsprop(const update *u, int p, pl_val w, pl_val grad, double decay)
 {
     const pl_optim *o = u->o;
-    pl_rmsprop_opts a = {o->alpha, o->eps, decay, o->momentum, o->centered};
+    pl_rmsprop_opts a = {o->alpha, o->eps, decay, o->momentum, o->centered, key_of(u, p)};
     int ss = moment(u, "sq", p), ms = o->centered ? moment(u, "mean", p) : -1;
     int bs = o->momentum != 0 ? moment(u, "buf", p) : -1;
     pl_val sv = read_or_none(u, ss), mv = read_or_none(u, ms), bv = read_or_none(u, bs);
@@ -244,6 +284,80 @@ static pl_val rmsprop(const update *u, int p, pl_val w, pl_val grad, double deca
     set(u, ss, sv);
     set(u, ms, mv);
     set(u, bs, bv);
+    return w;
+}
+
+/* ---- Adafactor ---------------------------------------------------------------------------- */
+/* A slot of sums that accompanies a matrix: its rows or its columns. */
+static int factor(const update *u, const char *which, int param, int64_t n)
+{
+    const pl_slot *p = pl_store_slot(pl_graph_store(u->m->g), param);
+    pl_slot s = {.type = PL_TYPE(PL_F32, n), .kind = PL_SLOT_OPTIMIZER};
+    s.name = pl_nn_name(u->m, "%s.%s.%s", u->o->name, which, p->name);
+    return pl__nn_slot_named(u->m, &s);
+}
+
+/* old + (now - old) * share, kept in the slot. */
+static pl_val moved(const update *u, int slot, pl_val now, pl_val share)
+{
+    pl_graph *g = u->m->g;
+    pl_val old = read_companion(u->m, slot);
+    pl_val v = pl_add(g, old, pl_mul(g, pl_sub(g, now, old), share));
+    put(u, slot, v);
+    return v;
+}
+
+/* Root of the mean square. */
+static pl_val rms(pl_graph *g, pl_val x)
+{
+    return pl_sqrt(g, pl_mean(g, pl_square(g, x), PL_AXES_ALL, false));
+}
+
+/* Second moments as the product of the means of rows and of columns of [n, rest]; a vector has a
+ * moment for each element. Formulas are those of torch.optim.Adafactor (2.5). */
+static pl_val factored(const update *u, int p, pl_val grad, pl_val share)
+{
+    pl_graph *g = u->m->g;
+    pl_type t = pl_val_type(g, grad);
+    pl_val square = pl_square(g, grad);
+    const double least = 1.1920928955078125e-07; /* of f32 */
+    if (t.rank < 2)
+        return moved(u,
+                     companion(u->m, pl_nn_name(u->m, "%s.v", u->o->name), p, PL_SHARD_OPTIMIZER),
+                     square, share);
+    int64_t rows = t.dim[0], cols = pl_type_elems(&t) / (rows ? rows : 1);
+    square = pl_reshape(g, square, PL_DIMS(rows, cols));
+    pl_val row = moved(u, factor(u, "row", p, rows), pl_mean(g, square, PL_AXIS(1), false), share);
+    pl_val col = moved(u, factor(u, "col", p, cols), pl_mean(g, square, PL_AXIS(0), false), share);
+    pl_val mean = pl_max(g, pl_mean(g, row, PL_AXES_ALL, false), scalar(g, PL_F32, least));
+    row = pl_reshape(g, pl_div(g, row, mean), PL_DIMS(rows, 1));
+    pl_val both = pl_mul(g, row, pl_reshape(g, col, PL_DIMS(1, cols)));
+    return pl_reshape(g, both, t.rank, t.dim);
+}
+
+static pl_val adafactor(const update *u, int p, pl_val w, pl_val grad, double decay)
+{
+    pl_graph *g = u->m->g;
+    const double least = 1.1920928955078125e-07, smallest = 1e-3;
+    if (u->parts)
+        return pl_nn_fail(u->m, PL_ERR_CONFIG,
+                          "adafactor needs whole matrices; take shard=none, or adamw with "
+                          "optim.state=8bit");
+    pl_val one = scalar(g, PL_F32, 1), step = pl_cast(g, u->step, PL_F32);
+    pl_val share = pl_pow(g, step, scalar(g, PL_F32, -0.8));
+    pl_val full = pl_cast(g, w, PL_F32);
+    grad = pl_mul(g, pl_cast(g, grad, PL_F32), pl_cast(g, u->scale, PL_F32));
+    pl_val moment2 = factored(u, p, grad, share);
+    pl_val d = pl_mul(g, grad, pl_rsqrt(g, pl_max(g, moment2, scalar(g, PL_F32, least * least))));
+    pl_val rate = pl_min(g, u->lr, pl_rsqrt(g, step));
+    rate = pl_mul(g, rate, pl_max(g, rms(g, full), scalar(g, PL_F32, smallest)));
+    d = pl_mul(g, d, pl_div(g, rate, pl_max(g, rms(g, d), one)));
+    if (decay != 0) d = pl_add(g, d, pl_mul(g, full, pl_scale(g, u->lr, decay)));
+    /* The update op subtracts d and rounds as weights are stored; a scale that is not finite makes
+     * it change nothing. */
+    pl_val scale = pl_shift(g, pl_scale(g, pl_cast(g, u->scale, PL_F32), 0), 1);
+    pl_val none = PL_NO_VAL;
+    pl_sgd(g, &(pl_sgd_opts){.key = key_of(u, p)}, one, u->step, scale, d, &w, &none);
     return w;
 }
 
@@ -272,14 +386,14 @@ static void set_param(update *u, int param, pl_val v)
     }
 }
 
-static void update_one(update *u, int param, pl_val old, pl_val grad)
+static void update_one(update *u, int param, pl_val grad)
 {
     static pl_val (*const rules[PL_OPTIM_N_KINDS])(const update *, int, pl_val, pl_val, double) = {
         [PL_OPTIM_SGD] = sgd,   [PL_OPTIM_ADAM] = adam,       [PL_OPTIM_ADAMW] = adam,
-        [PL_OPTIM_LION] = lion, [PL_OPTIM_RMSPROP] = rmsprop,
+        [PL_OPTIM_LION] = lion, [PL_OPTIM_RMSPROP] = rmsprop, [PL_OPTIM_ADAFACTOR] = adafactor,
     };
     bool decays = pl_store_slot(pl_graph_store(u->m->g), param)->decay;
-    if (u->parts) old = pl__nn_read_part(u->m, param);
+    pl_val old = u->parts ? pl__nn_read_part(u->m, param) : pl__nn_stored(u->m, param);
     pl_val now = rules[u->o->kind](u, param, old, grad, decays ? u->o->weight_decay : 0);
     set_param(u, param, now);
     if (u->o->ema > 0) average(u, param, old, now);
@@ -355,8 +469,7 @@ void pl_optim_update(pl_nn *m, const pl_grads *given, const pl_optim *o, pl_opti
     u.lr = r.lr = pl_lr_value(m, &o->lr, done);
     u.step = r.step = pl_shift(g, done, 1);
     u.first = pl_eq(g, done, pl_full_like(g, done, 0));
-    for (int i = 0; i < grads->n; i++)
-        update_one(&u, grads->slot[i], grads->param[i], grads->grad[i]);
+    for (int i = 0; i < grads->n; i++) update_one(&u, grads->slot[i], grads->grad[i]);
     pl__nn_update_gathered(m, u.n_new, u.slot, u.new_part);
     put(&u, step_slot, u.step);
     pl_scope_pop(g);

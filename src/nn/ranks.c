@@ -52,7 +52,17 @@ pl_val pl__nn_over_ranks(pl_nn *m, pl_val x, const char *name)
 static int64_t part_elems(const pl_nn_ranks *r, const pl_type *t)
 {
     int64_t part = (pl_type_elems(t) + r->ranks - 1) / r->ranks;
-    return (part + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    int64_t align = r->part_align ? r->part_align : PART_ALIGN;
+    return (part + align - 1) / align * align;
+}
+
+void pl__nn_share_packed(const pl_nn_ranks *r, pl_packing packing, const pl_type *of, pl_slot *slot)
+{
+    pl_type part = pl_packed_type(packing, part_elems(r, of));
+    slot->whole = slot->type;
+    slot->type = PL_TYPE(PL_U8, pl_type_elems(&part));
+    slot->shards = r->ranks;
+    slot->shard = r->rank;
 }
 
 void pl__nn_share(const pl_nn_ranks *r, pl_slot *slot)
@@ -106,7 +116,7 @@ pl_val pl__nn_read_part(pl_nn *m, int slot)
     pl_nn_entry *e = slot < 0 ? NULL : pl__nn_entry(m, slot);
     if (!e) return PL_NO_VAL;
     if (!pl_store_slot(pl_graph_store(m->g), slot)->shards)
-        return pl__nn_part(m, slot, pl_nn_read(m, slot));
+        return pl__nn_part(m, slot, pl__nn_stored(m, slot));
     if (!pl_val_ok(e->part)) e->part = pl_state(m->g, slot);
     return e->part;
 }
@@ -116,7 +126,7 @@ void pl__nn_update_part(pl_nn *m, int slot, pl_val part)
     pl_nn_entry *e = slot < 0 ? NULL : pl__nn_entry(m, slot);
     if (!e || !pl_val_ok(part)) return;
     e->part = part;
-    e->now = PL_NO_VAL; /* gathered again when it is read */
+    e->now = e->seen = PL_NO_VAL; /* gathered again when it is read */
     e->changed = true;
 }
 

@@ -117,6 +117,7 @@ typedef struct pl_bezier_attr {
 typedef struct pl_optim_attr {
     double beta1, beta2, eps, weight_decay, momentum, dampening, alpha;
     bool decoupled, nesterov;
+    int64_t stream; /* with a key: the first of two streams of random bits */
 } pl_optim_attr;
 
 /* ---- collective.c -------------------------------------------------------------------------- */

@@ -2,8 +2,11 @@
  *
  * One op computes the new weight and the new state from the old ones and the gradient, in one pass.
  *
- *   inputs    lr, scale, step (adam and sgd only), grad, w, state..
+ *   inputs    lr, scale, step (adam and sgd only), grad, w, state.., key (optional)
  *   outputs   w', state'..   each may overwrite its predecessor's bytes
+ *
+ * Weights and states may be stored in fewer bits than f32: optim_tiles.h says how, and what the key
+ * is for.
  *
  * scale multiplies the gradient before anything else; when it is not finite nothing changes (a
  * skipped step). The number of outputs is fixed by the op, so rules with and without an optional
@@ -21,23 +24,25 @@
 #include "ops/core/attr.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
-#include "ops/core/via_f32.h"
+#include "ops/net/optim_tiles.h"
 
 #include <math.h>
 #include <string.h>
 
 #define F(field) PL_ATTR(pl_optim_attr, field, FLOAT)
 #define B(field) PL_ATTR(pl_optim_attr, field, BOOL)
-static const pl_attr adam_attrs[] = {F(beta1),        F(beta2),     F(eps),
-                                     F(weight_decay), B(decoupled), PL_ATTR_END};
-static const pl_attr sgd_attrs[] = {F(weight_decay), PL_ATTR_END};
-static const pl_attr momentum_attrs[] = {F(momentum), F(dampening), F(weight_decay), B(nesterov),
-                                         PL_ATTR_END};
-static const pl_attr lion_attrs[] = {F(beta1), F(beta2), F(weight_decay), PL_ATTR_END};
-static const pl_attr rmsprop_attrs[] = {F(alpha), F(eps), F(weight_decay), F(momentum),
-                                        PL_ATTR_END};
+#define STREAM   PL_ATTR(pl_optim_attr, stream, INT)
+static const pl_attr adam_attrs[] = {F(beta1),     F(beta2), F(eps),     F(weight_decay),
+                                     B(decoupled), STREAM,   PL_ATTR_END};
+static const pl_attr sgd_attrs[] = {F(weight_decay), STREAM, PL_ATTR_END};
+static const pl_attr momentum_attrs[] = {F(momentum), F(dampening), F(weight_decay),
+                                         B(nesterov), STREAM,       PL_ATTR_END};
+static const pl_attr lion_attrs[] = {F(beta1), F(beta2), F(weight_decay), STREAM, PL_ATTR_END};
+static const pl_attr rmsprop_attrs[] = {F(alpha),    F(eps), F(weight_decay),
+                                        F(momentum), STREAM, PL_ATTR_END};
 #undef F
 #undef B
+#undef STREAM
 
 /* ---- shapes ----------------------------------------------------------------------------- */
 static pl_status scalar(const char *what, const pl_type *t, bool integer)
@@ -49,21 +54,35 @@ static pl_status scalar(const char *what, const pl_type *t, bool integer)
     return PL_OK;
 }
 
-/* scalars: 2 (lr, scale) or 3 (with step); then grad, w and the state. */
-static pl_status infer_any(const pl_type *in, int n_in, int scalars, pl_type *out)
+static bool is_key(const pl_type *t)
+{
+    return t->dtype == PL_I64 && t->rank == 1 && t->dim[0] == 2;
+}
+
+/* scalars: 2 (lr, scale) or 3 (with step); then grad, w, the states and perhaps the key. */
+static pl_status infer_any(const pl_type *in, int n_in, int scalars, int states, pl_type *out)
 {
     PL_TRY(scalar("lr", &in[0], false));
     PL_TRY(scalar("scale", &in[1], false));
     if (scalars == 3) PL_TRY(scalar("step", &in[2], true));
     const pl_type *w = &in[scalars + 1];
+    int end = scalars + 2 + states;
+    bool small = n_in > end, f64 = false;
     char s[96], t[96];
-    for (int i = scalars; i < n_in; i++) {
+    PL_FAIL_IF(n_in > end && !is_key(&in[end]), PL_ERR_SHAPE, "the key is %s; wants i64[2]",
+               pl_type_text(&in[end], s, sizeof s));
+    for (int i = scalars; i < end; i++) {
         bool same = in[i].rank == w->rank && memcmp(in[i].dim, w->dim, sizeof w->dim) == 0;
-        PL_FAIL_IF(!same || !pl_dtype_is_float(in[i].dtype), PL_ERR_SHAPE,
+        bool packed = i > scalars + 1 && pl_optim_is_packed(&in[i], w);
+        PL_FAIL_IF(!packed && (!same || !pl_dtype_is_float(in[i].dtype)), PL_ERR_SHAPE,
                    "%s is %s, the weight is %s", i == scalars ? "the gradient" : "a state",
                    pl_type_text(&in[i], s, sizeof s), pl_type_text(w, t, sizeof t));
+        small |= packed;
+        f64 |= in[i].dtype == PL_F64;
     }
-    for (int k = 0; k < n_in - scalars - 1; k++) out[k] = in[scalars + 1 + k];
+    PL_FAIL_IF(small && f64, PL_ERR_SHAPE,
+               "an update in f64 takes neither packed states nor a key of random rounding");
+    for (int k = 0; k < 1 + states; k++) out[k] = in[scalars + 1 + k];
     return PL_OK;
 }
 
@@ -253,29 +272,101 @@ static void run_chunk(void *ctx, int64_t task, int worker)
     j->fn(&j->u, lo, hi);
 }
 
+static pl_update update_of(coeffs k)
+{
+    return (pl_update){.scale = (float)k.scale,
+                       .decay = (float)k.decay,
+                       .keep = (float)k.keep,
+                       .rate = (float)k.rate,
+                       .beta1 = (float)k.beta1,
+                       .beta2 = (float)k.beta2,
+                       .mix1 = (float)k.mix1,
+                       .mix2 = (float)k.mix2,
+                       .eps = (float)k.eps,
+                       .root = (float)k.root};
+}
+
 static pl_status run_fast(const pl_call *c, int scalars, coeffs k, pl_update_rule rule)
 {
     if (skipped(c, scalars, k)) return PL_OK;
-    job j = {.fn = pl_update_best(rule), .n = pl_type_elems(&c->out_type[0])};
-    j.u = (pl_update){.grad = c->in[scalars],
-                      .w = c->in[scalars + 1],
-                      .w_out = c->out[0],
-                      .scale = (float)k.scale,
-                      .decay = (float)k.decay,
-                      .keep = (float)k.keep,
-                      .rate = (float)k.rate,
-                      .beta1 = (float)k.beta1,
-                      .beta2 = (float)k.beta2,
-                      .mix1 = (float)k.mix1,
-                      .mix2 = (float)k.mix2,
-                      .eps = (float)k.eps,
-                      .root = (float)k.root};
+    job j = {.u = update_of(k), .fn = pl_update_best(rule), .n = pl_type_elems(&c->out_type[0])};
+    j.u.grad = c->in[scalars];
+    j.u.w = c->in[scalars + 1];
+    j.u.w_out = c->out[0];
     for (int i = 0; i + 1 < c->n_out; i++) {
         j.u.s[i] = c->in[scalars + 2 + i];
         j.u.s_out[i] = c->out[1 + i];
     }
     pl_threads_for((j.n + CHUNK - 1) / CHUNK, run_chunk, &j);
     return PL_OK;
+}
+
+/* ---- tiles ------------------------------------------------------------------------------ */
+/* Which states of a rule are never negative. */
+static uint32_t positive_of(pl_update_rule rule)
+{
+    static const uint8_t bits[PL_N_UPDATES] = {
+        [PL_UPDATE_ADAM] = 2,
+        [PL_UPDATE_ADAM_MAX] = 6,
+        [PL_UPDATE_RMSPROP] = 1,
+        [PL_UPDATE_RMSPROP_CENTERED] = 1,
+        [PL_UPDATE_RMSPROP_MOMENTUM] = 1,
+        [PL_UPDATE_RMSPROP_FULL] = 1,
+    };
+    return bits[rule];
+}
+
+static void fast_tile(const void *ctx, const float *grad, float *w, float *const s[PL_OPTIM_STATES],
+                      int n)
+{
+    const job *j = ctx;
+    pl_update u = j->u;
+    u.grad = grad;
+    u.w = u.w_out = w;
+    for (int i = 0; i < PL_OPTIM_STATES; i++) u.s[i] = u.s_out[i] = s[i];
+    j->fn(&u, 0, n);
+}
+
+typedef struct slow {
+    coeffs k;
+    rule_fn rule;
+    int states;
+} slow;
+
+static void slow_tile(const void *ctx, const float *grad, float *w, float *const s[PL_OPTIM_STATES],
+                      int n)
+{
+    const slow *r = ctx;
+    for (int i = 0; i < n; i++) {
+        double x[PL_OPTIM_STATES] = {0};
+        for (int j = 0; j < r->states; j++) x[j] = (double)s[j][i];
+        w[i] = (float)r->rule(&r->k, (double)grad[i], (double)w[i], x, r->states);
+        for (int j = 0; j < r->states; j++) s[j][i] = (float)x[j];
+    }
+}
+
+static pl_status run_tiles(const pl_call *c, int scalars, coeffs k, pl_update_rule rule)
+{
+    job j = {.u = update_of(k), .fn = pl_update_best(rule)};
+    if (!skipped(c, scalars, k))
+        pl_optim_run_tiles(c, &(pl_optim_tiles){fast_tile, &j, scalars, positive_of(rule)});
+    return PL_OK;
+}
+
+static pl_status run_slow(const pl_call *c, int scalars, coeffs k, pl_update_rule rule, rule_fn fn)
+{
+    slow s = {k, fn, c->n_out - 1};
+    if (!pl_optim_is_small(c, scalars)) return run_ref(c, scalars, k, fn);
+    if (!skipped(c, scalars, k))
+        pl_optim_run_tiles(c, &(pl_optim_tiles){slow_tile, &s, scalars, positive_of(rule)});
+    return PL_OK;
+}
+
+static bool no_f64(const pl_call *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in_type[i].dtype == PL_F64) return false;
+    return true;
 }
 
 static pl_cost cost(const pl_call *c)
@@ -288,28 +379,35 @@ static pl_cost cost(const pl_call *c)
  static pl_status op##_infer(const pl_type *in, int n_in, void *attr, pl_type *out)                \
  {                                                                                                 \
   (void)attr;                                                                                      \
-  return infer_any(in, n_in, scalars, out);                                                        \
+  return infer_any(in, n_in, scalars, states, out);                                                \
  }                                                                                                 \
  static pl_status op##_run(const pl_call *c)                                                       \
  {                                                                                                 \
   const pl_optim_attr *a = c->attr;                                                                \
   return run_fast(c, scalars, coeff(a, values_of(c, scalars)), fast_rule);                         \
  }                                                                                                 \
+ static pl_status op##_tiles(const pl_call *c)                                                     \
+ {                                                                                                 \
+  const pl_optim_attr *a = c->attr;                                                                \
+  return run_tiles(c, scalars, coeff(a, values_of(c, scalars)), fast_rule);                        \
+ }                                                                                                 \
  static pl_status op##_ref(const pl_call *c)                                                       \
  {                                                                                                 \
   const pl_optim_attr *a = c->attr;                                                                \
-  return run_ref(c, scalars, coeff(a, values_of(c, scalars)), slow_rule);                          \
+  return run_slow(c, scalars, coeff(a, values_of(c, scalars)), fast_rule, slow_rule);              \
  }                                                                                                 \
- static const pl_kernel op##_fast[] = {{"fused", all_f32, NULL, NULL, op##_run}, PL_KERNEL_END};   \
- PL_VIA_F32(op, op##_fast)                                                                         \
- static const pl_kernel op##_kernels[] = {{"fused", all_f32, NULL, NULL, op##_run},                \
-                                          PL_VIA_F32_KERNEL(op),                                   \
+ static bool op##_plain(const pl_call *c)                                                          \
+ {                                                                                                 \
+  return all_f32(c) && !pl_optim_is_small(c, scalars);                                             \
+ }                                                                                                 \
+ static const pl_kernel op##_kernels[] = {{"fused", op##_plain, NULL, NULL, op##_run},             \
+                                          {"tiles", no_f64, NULL, NULL, op##_tiles},               \
                                           {"ref", NULL, NULL, NULL, op##_ref},                     \
                                           PL_KERNEL_END};                                          \
  const pl_op pl_op_##op = {                                                                        \
      .name = #op,                                                                                  \
      .min_in = scalars + 2 + states,                                                               \
-     .max_in = scalars + 2 + states,                                                               \
+     .max_in = scalars + 3 + states,                                                               \
      .n_out = 1 + states,                                                                          \
      .flags = PL_OP_NO_GRAD,                                                                       \
      .inplace = {1 << (scalars + 1), states > 0 ? 1 << (scalars + 2) : 0,                          \
@@ -410,14 +508,20 @@ UPDATE_OP(rmsprop_full, 2, 3, rmsprop_attrs, rmsprop_coeffs, PL_UPDATE_RMSPROP_F
 
 /* ---- constructors ----------------------------------------------------------------------- */
 /* Builds the node and returns the new values through the pointers that held the old ones. */
-static void build(pl_graph *g, const pl_op *op, const pl_optim_attr *a, int n_scalars,
-                  const pl_val *scalars, pl_val grad, pl_val *const *tensors, int n)
+static void build(pl_graph *g, const pl_op *op, pl_optim_attr *a, int n_scalars,
+                  const pl_val *scalars, pl_val grad, pl_val *const *tensors, int n, pl_val key)
 {
-    pl_val in[8], out[PL_MAX_OUT];
+    pl_val in[9], out[PL_MAX_OUT];
+    bool keyed = pl_val_ok(key);
     for (int i = 0; i < n_scalars; i++) in[i] = scalars[i];
     in[n_scalars] = grad;
     for (int i = 0; i < n; i++) in[n_scalars + 1 + i] = *tensors[i];
-    pl_build(g, op, a, n_scalars + 1 + n, in, out);
+    in[n_scalars + 1 + n] = key;
+    if (keyed) {
+        a->stream = pl_graph_next_stream(g);
+        pl_graph_next_stream(g);
+    }
+    pl_build(g, op, a, n_scalars + 1 + n + keyed, in, out);
     for (int i = 0; i < n; i++) *tensors[i] = out[i];
 }
 
@@ -433,7 +537,7 @@ void pl_adam(pl_graph *g, const pl_adam_opts *o, pl_val lr, pl_val step, pl_val 
     a.decoupled = o->decoupled;
     bool max = vmax && pl_val_ok(*vmax);
     build(g, max ? &pl_op_adam_max : &pl_op_adam, &a, 3, (const pl_val[]){lr, scale, step}, grad,
-          (pl_val *[]){w, m, v, vmax}, max ? 4 : 3);
+          (pl_val *[]){w, m, v, vmax}, max ? 4 : 3, o->key);
 }
 
 void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val scale, pl_val grad,
@@ -451,7 +555,7 @@ void pl_sgd(pl_graph *g, const pl_sgd_opts *o, pl_val lr, pl_val step, pl_val sc
         op = o->nesterov ? &pl_op_sgd_nesterov : &pl_op_sgd_momentum;
     }
     build(g, op, &a, 3, (const pl_val[]){lr, scale, step}, grad, (pl_val *[]){w, buf},
-          keeps ? 2 : 1);
+          keeps ? 2 : 1, o->key);
 }
 
 void pl_lion(pl_graph *g, const pl_lion_opts *o, pl_val lr, pl_val scale, pl_val grad, pl_val *w,
@@ -462,7 +566,7 @@ void pl_lion(pl_graph *g, const pl_lion_opts *o, pl_val lr, pl_val scale, pl_val
     a.beta1 = o->beta1;
     a.beta2 = o->beta2;
     a.weight_decay = o->weight_decay;
-    build(g, &pl_op_lion, &a, 2, (const pl_val[]){lr, scale}, grad, (pl_val *[]){w, m}, 2);
+    build(g, &pl_op_lion, &a, 2, (const pl_val[]){lr, scale}, grad, (pl_val *[]){w, m}, 2, o->key);
 }
 
 void pl_rmsprop(pl_graph *g, const pl_rmsprop_opts *o, pl_val lr, pl_val scale, pl_val grad,
@@ -481,5 +585,5 @@ void pl_rmsprop(pl_graph *g, const pl_rmsprop_opts *o, pl_val lr, pl_val scale, 
     int n = 2;
     if (centered) tensors[n++] = mean;
     if (momentum) tensors[n++] = buf;
-    build(g, op, &a, 2, (const pl_val[]){lr, scale}, grad, tensors, n);
+    build(g, op, &a, 2, (const pl_val[]){lr, scale}, grad, tensors, n, o->key);
 }

@@ -65,6 +65,7 @@ static bool draft_new(pl_builder *b, bool training, const pl_spread *spread, pl_
     if (b->f64) d->m->dtype = PL_F64;
     d->g->spread = spread;
     pl__nn_set_ranks(d->m, b->ranks);
+    pl__nn_store_bf16(d->m, strcmp(pl_config_text(b->config, "weights"), "bf16") == 0);
     return true;
 }
 
@@ -215,6 +216,10 @@ pl_status pl__optim_from_config(const pl_config *c, const char *name, pl_optim *
     int n;
     const double *betas = pl_config_floats(c, key_of(&s, "betas"), &n);
     PL_FAIL_IF(n != 2, PL_ERR_CONFIG, "%s has %d numbers, wants 2, e.g. [0.9, 0.999]", s.key, n);
+    const char *state = pl_config_text(c, key_of(&s, "state"));
+    out->state = strcmp(state, "8bit") == 0   ? PL_OPTIM_STATE_8BIT
+                 : strcmp(state, "bf16") == 0 ? PL_OPTIM_STATE_BF16
+                                              : PL_OPTIM_STATE_F32;
     out->name = name;
     out->beta1 = betas[0];
     out->beta2 = betas[1];

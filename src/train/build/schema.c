@@ -31,6 +31,9 @@ const pl_config_entry pl_engine_schema[] = {
      .cache = PL_CACHE_VALUE,
      .doc = "Number format of matrix products and stored activations; weights, sums, losses and "
             "updates stay in fp32."},
+    {"weights", PL_CONFIG_CHOICE, "fp32", .choices = "fp32|bf16",
+     .doc = "How trained weights are stored: fp32, or bf16 rounded at random at every update (half "
+            "the memory, no fp32 copy). bf16 changes the numbers of the training."},
     {"threads", PL_CONFIG_INT, "0", .min = 0, .max = 1024, .resume = PL_RESUME_ROUND,
      .doc = "CPU threads; 0: all cores that this process may use."},
     {"memory", PL_CONFIG_SIZE, "null", .min = 1, .max = 1e15, .resume = PL_RESUME_FREE,
@@ -139,8 +142,12 @@ const pl_config_entry pl_engine_schema[] = {
     {"stop.threshold", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1, .resume = PL_RESUME_ONWARD,
      .doc = "Smallest relative improvement that counts."},
 
-    {"optim.name", PL_CONFIG_CHOICE, "adamw", .choices = "sgd|adam|adamw|lion|rmsprop",
+    {"optim.name", PL_CONFIG_CHOICE, "adamw", .choices = "sgd|adam|adamw|lion|rmsprop|adafactor",
      .doc = "Optimiser."},
+    {"optim.state", PL_CONFIG_CHOICE, "f32", .choices = "f32|bf16|8bit",
+     .doc =
+         "How moments are stored: 4, 2 (rounded at random) or about 1 byte per number (blocks of "
+         "256 with a scale). Less than f32 changes the numbers of the training."},
     {"optim.lr", PL_CONFIG_FLOAT, "1e-3", .min = 0, .max = 1e6, .resume = PL_RESUME_ONWARD,
      .doc = "Learning rate, the maximum of the schedule."},
     {"optim.betas", PL_CONFIG_FLOATS, "[0.9, 0.999]", .min = 0, .max = 1,

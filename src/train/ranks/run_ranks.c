@@ -5,6 +5,7 @@
  * all. So the number of ranks changes neither the samples of a step nor its random numbers. With
  * synchronised BatchNorm, or none, it changes only the rounding of sums.
  */
+#include "base/packed.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "dist/world.h"
@@ -61,6 +62,20 @@ pl_status pl_run_join(pl_run *r, pl_world *w)
     return PL_OK;
 }
 
+/* Whether an optimiser of the run packs its moments: parts of ranks are then whole blocks. */
+static bool packs_state(const pl_run *r)
+{
+    static const char *const none[] = {NULL};
+    const char *const *section = r->recipe->optims ? r->recipe->optims : none;
+    bool packs = strcmp(pl_config_text(r->config, "optim.state"), "8bit") == 0;
+    for (; *section; section++) {
+        char key[128];
+        snprintf(key, sizeof key, "%s.state", *section);
+        packs |= strcmp(pl_config_text(r->config, key), "8bit") == 0;
+    }
+    return packs;
+}
+
 pl_status pl__ranks_configure(pl_run *r)
 {
     long long ranks = (long long)pl_config_int(r->config, "ranks"),
@@ -78,7 +93,8 @@ pl_status pl__ranks_configure(pl_run *r)
                       .shard = shard_of(pl_config_text(r->config, "shard")),
                       .always = strcmp(pl_config_text(r->config, "distributed"), "always") == 0,
                       .sync_norm = pl_config_bool(r->config, "sync_batch_norm"),
-                      .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket")};
+                      .bucket_bytes = (uint64_t)pl_config_size(r->config, "gradient_bucket"),
+                      .part_align = packs_state(r) ? PL_PACKED_BLOCK : 0};
     r->compile.comm = pl_world_comm(r->ranks.world);
     r->compile.link =
         pl_config_is_null(r->config, "link") ? NULL : pl_config_text(r->config, "link");

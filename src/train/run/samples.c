@@ -44,6 +44,7 @@ pl_nn *pl_builder_sample(pl_builder *b)
         return NULL;
     }
     pl__nn_set_ranks(b->sample.m, b->ranks);
+    pl__nn_store_bf16(b->sample.m, strcmp(pl_config_text(b->config, "weights"), "bf16") == 0);
     pl__nn_set_key(b->sample.m, pl_input(b->sample.g, PL_SAMPLE_KEY, PL_TYPE(PL_I64, 2)));
     return b->sample.m;
 }
