@@ -1,95 +1,36 @@
-/* packed.c - the tables of codes: see packed.h. They are computed once in a process, because
- * kernels of the CPU and of plug-ins read them in every step. */
+/* packed.c - the tables of codes: see packed.h. They are computed once in a process, because kernels
+ * read them in every step. */
 #include "base/packed.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 static pl_packed_table tables[PL_N_PACKINGS];
 static pthread_once_t made = PTHREAD_ONCE_INIT;
 
-static void add(pl_packed_table *t, double v)
+static void make_one(pl_packing p, int bits, int block)
 {
-    t->value[t->n++] = (float)v;
-}
-
-/* Decade i of seven: the interval from 10^(i-7) to 10^(i-6) in equal parts, each as its middle. */
-static void add_decades(pl_packed_table *t, bool positive)
-{
-    for (int i = 0; i < 7; i++) {
-        int parts = 1 << (positive ? i + 1 : i);
-        for (int k = 0; k < parts; k++) {
-            double middle = (0.1 + 0.9 * (k + 0.5) / parts) * pow(10, i - 6);
-            add(t, middle);
-            if (!positive) add(t, -middle);
-        }
-    }
-    add(t, 0);
-    add(t, 1);
-}
-
-static void add_fp8(pl_packed_table *t)
-{
-    add(t, 0);
-    for (int code = 1; code < 127; code++) {
-        int exponent = code >> 3, fraction = code & 7;
-        double v = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
-        add(t, v / 448);
-        add(t, -v / 448);
-    }
-}
-
-static const double nf4[16] = {
-    -1.0,
-    -0.6961928009986877,
-    -0.5250730514526367,
-    -0.39491748809814453,
-    -0.28444138169288635,
-    -0.18477343022823334,
-    -0.09105003625154495,
-    0.0,
-    0.07958029955625534,
-    0.16093020141124725,
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-    1.0,
-};
-
-static int ascending(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-static void finish(pl_packed_table *t, int bits, int block, bool positive)
-{
+    pl_packed_table *t = &tables[p];
+    t->n = pl_packed_codes(p);
     t->bits = bits;
     t->block = block;
-    t->positive = positive;
-    qsort(t->value, (size_t)t->n, sizeof *t->value, ascending);
-    for (int i = 0; i < PL_PACKED_CODES; i++) {
-        t->middle[i] = i + 1 < t->n ? (t->value[i] + t->value[i + 1]) / 2 : INFINITY;
-        if (i < t->n && t->value[i] == 0) t->zero = (uint8_t)i;
+    t->positive = p == PL_PACKING_DYNAMIC8_POSITIVE;
+    for (int i = 0; i < t->n; i++) {
+        t->value[i] = pl_packed_value(p, i);
+        if (t->value[i] == 0) t->zero = (uint8_t)i;
     }
+    for (int i = 0; i < PL_PACKED_CODES; i++)
+        t->middle[i] = i + 1 < t->n ? (t->value[i] + t->value[i + 1]) / 2 : INFINITY;
 }
 
 static void make(void)
 {
-    add_decades(&tables[PL_PACKING_DYNAMIC8], false);
-    finish(&tables[PL_PACKING_DYNAMIC8], 8, 256, false);
-    add_decades(&tables[PL_PACKING_DYNAMIC8_POSITIVE], true);
-    finish(&tables[PL_PACKING_DYNAMIC8_POSITIVE], 8, 256, true);
-    for (int k = -127; k <= 127; k++) add(&tables[PL_PACKING_INT8], k / 127.0);
-    finish(&tables[PL_PACKING_INT8], 8, 128, false);
-    add_fp8(&tables[PL_PACKING_FP8]);
-    finish(&tables[PL_PACKING_FP8], 8, 128, false);
-    for (int k = 0; k < 16; k++) add(&tables[PL_PACKING_NF4], nf4[k]);
-    finish(&tables[PL_PACKING_NF4], 4, 64, false);
+    make_one(PL_PACKING_DYNAMIC8, 8, 256);
+    make_one(PL_PACKING_DYNAMIC8_POSITIVE, 8, 256);
+    make_one(PL_PACKING_INT8, 8, 128);
+    make_one(PL_PACKING_FP8, 8, 128);
+    make_one(PL_PACKING_NF4, 4, 64);
 }
 
 const pl_packed_table *pl_packed(pl_packing p)

@@ -446,6 +446,11 @@ static pl_cost cost(const pl_call *c)
  {                                                                                                 \
   0.5, 1, false                                                                                    \
  }
+/* bytes of packed blocks: as a scale they are between 0.18 and 0.75 */
+#define BYTES                                                                                      \
+ {                                                                                                 \
+  62, 63, false                                                                                    \
+ }
 /* clang-format off */
 #define ADAM_TEXT(rest) "beta1=0.9, beta2=0.99, eps=0.00001, weight_decay=0.1, decoupled=" rest
 static const pl_case adam_cases[] = {
@@ -453,6 +458,9 @@ static const pl_case adam_cases[] = {
     {{"f32[]", "f32[]", "i64[]", "f32[3,5]", "f32[3,5]", "f32[3,5]", "f32[3,5]"}, ADAM_TEXT("true"), {LR, NO_SCALE, STEP, ANY, ANY, ANY, POS}},
     {{"f32[]", "f32[]", "i64[]", "f32[35]", "f32[35]", "f32[35]", "f32[35]"}, ADAM_TEXT("false"), {LR, SCALE, STEP, ANY, ANY, ANY, POS}},
     {{"f32[]", "f32[]", "i64[]", "f32[]", "f32[]", "f32[]", "f32[]"}, ADAM_TEXT("false"), {LR, SCALE, STEP, ANY, ANY, ANY, POS}},
+    {{"f32[]", "f32[]", "i64[]", "bf16[3,500]", "bf16[3,500]", "u8[6,260]", "u8[6,260]"}, ADAM_TEXT("true"), {LR, SCALE, STEP, ANY, ANY, BYTES, BYTES}},
+    {{"f32[]", "f32[]", "i64[]", "bf16[300]", "bf16[300]", "u8[2,260]", "u8[2,260]"}, ADAM_TEXT("true"), {LR, NO_SCALE, STEP, ANY, ANY, BYTES, BYTES}},
+    {{"f32[]", "f32[]", "i64[]", "bf16[300]", "bf16[300]", "bf16[300]", "bf16[300]", "i64[2]"}, ADAM_TEXT("true, stream=7"), {LR, SCALE, STEP, ANY, ANY, ANY, POS, {0, 99, false}}},
     PL_CASE_END};
 static const pl_case adam_max_cases[] = {
     {{"f32[]", "f32[]", "i64[]", "f32[37]", "f32[37]", "f32[37]", "f32[37]", "f32[37]"}, ADAM_TEXT("true"), {LR, SCALE, STEP, ANY, ANY, ANY, POS, POS}},
@@ -475,6 +483,8 @@ static const pl_case nesterov_cases[] = {
 static const pl_case lion_cases[] = {
     {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]"}, "beta1=0.9, beta2=0.99, weight_decay=0.1", {LR, SCALE, ANY, ANY, ANY}},
     {{"f32[]", "f32[]", "f32[35]", "f32[35]", "f32[35]"}, "beta1=0.9, beta2=0.99, weight_decay=0.1", {LR, NO_SCALE, ANY, ANY, ANY}},
+    {{"f32[]", "f32[]", "f16[600]", "bf16[600]", "u8[3,260]"}, "beta1=0.9, beta2=0.99, weight_decay=0.1", {LR, SCALE, ANY, ANY, BYTES}},
+    {{"f32[]", "f32[]", "bf16[259]", "bf16[259]", "bf16[259]", "i64[2]"}, "beta1=0.9, beta2=0.99, weight_decay=0.1, stream=3", {LR, SCALE, ANY, ANY, ANY, {0, 99, false}}},
     PL_CASE_END};
 #define RMS_TEXT "alpha=0.9, eps=0.00001, weight_decay=0.1, momentum=0.8"
 static const pl_case rmsprop_cases[] = {

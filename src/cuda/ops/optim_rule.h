@@ -1,0 +1,235 @@
+/* optim_rule.h - optimiser updates on a GPU: what a launch gets, and the rules for one element.
+ *
+ * Formulas and order of operations are those of ops/net/optim.c. optim.cu has the kernels for
+ * tensors of floats, optim_tiles.h those for weights and states in fewer bits.
+ */
+#ifndef PL_CUDA_OPTIM_RULE_H
+#define PL_CUDA_OPTIM_RULE_H
+
+#include "cuda/device/launch.h"
+
+enum rule {
+    ADAM,
+    ADAM_MAX,
+    SGD,
+    SGD_MOMENTUM,
+    SGD_NESTEROV,
+    LION,
+    RMSPROP,
+    RMSPROP_CENTERED,
+    RMSPROP_MOMENTUM,
+    RMSPROP_FULL
+};
+enum { THREADS = 256, STATES = 3, MOST = 36 };
+
+/* One weight of a launch; `end` is the block after its last block. */
+struct piece {
+    void *grad, *w, *s[STATES], *w_out, *s_out[STATES];
+    const void *lr;
+    double weight_decay;
+    int64_t n;
+    int end;
+    uint32_t stream; /* with a key: the first of two streams of random bits */
+};
+
+/* What all weights of a launch share. It is the kernel's parameter, which may have 4 KB. */
+struct batch {
+    piece at[MOST];
+    const void *scale;
+    const int64_t *step, *key;
+    double beta1, beta2, eps, momentum, dampening, alpha;
+    double log_beta1, log_beta2; /* computed on the host: a power costs the device many times an
+                                  * exp */
+    int64_t chunk;               /* elements per block, a multiple of 4 */
+    int grad_type, w_type, s_type[STATES], lr_type, scale_type;
+    int n;
+    bool decoupled;
+};
+static_assert(sizeof(batch) <= 4096, "parameters of a kernel");
+
+template <class C> struct coeffs {
+    C scale, decay, keep, rate, beta1, beta2, mix1, mix2, eps, root;
+    bool skip; /* the scale is not finite: nothing changes */
+};
+
+/* ---- elements of any float type --------------------------------------------------------- */
+template <class C> static __device__ __forceinline__ C get(int dtype, const void *p, int64_t i)
+{
+    switch (dtype) {
+    case PL_F64: return (C) static_cast<const double *>(p)[i];
+    case PL_F16: return (C)pl_get(static_cast<const pl_f16 *>(p)[i]);
+    case PL_BF16: return (C)pl_get(static_cast<const pl_bf16 *>(p)[i]);
+    default: return (C) static_cast<const float *>(p)[i];
+    }
+}
+
+template <class C> static __device__ __forceinline__ void set(int dtype, void *p, int64_t i, C v)
+{
+    switch (dtype) {
+    case PL_F64: static_cast<double *>(p)[i] = (double)v; break;
+    case PL_F16: static_cast<pl_f16 *>(p)[i] = pl_put<pl_f16>((float)v); break;
+    case PL_BF16: static_cast<pl_bf16 *>(p)[i] = pl_put<pl_bf16>((float)v); break;
+    default: static_cast<float *>(p)[i] = (float)v; break;
+    }
+}
+
+/* Returns the bits of an element, whatever its type. */
+static __device__ uint64_t get_bits(int dtype, const void *p, int64_t i)
+{
+    switch (dtype) {
+    case PL_F64: return static_cast<const uint64_t *>(p)[i];
+    case PL_F32: return static_cast<const uint32_t *>(p)[i];
+    default: return static_cast<const uint16_t *>(p)[i];
+    }
+}
+
+static __device__ void set_bits(int dtype, void *p, int64_t i, uint64_t v)
+{
+    switch (dtype) {
+    case PL_F64: static_cast<uint64_t *>(p)[i] = v; break;
+    case PL_F32: static_cast<uint32_t *>(p)[i] = (uint32_t)v; break;
+    default: static_cast<uint16_t *>(p)[i] = (uint16_t)v; break;
+    }
+}
+
+/* ---- coefficients ----------------------------------------------------------------------- */
+template <int RULE, class C>
+static __device__ void find_coeffs(const batch &u, const piece &p, coeffs<C> *out)
+{
+    double lr = get<double>(u.lr_type, p.lr, 0), scale = get<double>(u.scale_type, u.scale, 0);
+    double step = u.step ? (double)*u.step : 1;
+    coeffs<double> k = {};
+    k.scale = scale;
+    k.decay = p.weight_decay;
+    k.keep = k.root = 1;
+    k.rate = lr;
+    k.eps = u.eps;
+    if (RULE == ADAM || RULE == ADAM_MAX) {
+        double c1 = -expm1(step * u.log_beta1), c2 = -expm1(step * u.log_beta2);
+        k.decay = u.decoupled ? 0 : p.weight_decay;
+        k.keep = u.decoupled ? 1 - lr * p.weight_decay : 1;
+        k.rate = lr / c1;
+        k.beta2 = u.beta2;
+        k.mix1 = 1 - u.beta1;
+        k.mix2 = 1 - u.beta2;
+        k.root = sqrt(c2);
+    } else if (RULE == SGD_MOMENTUM || RULE == SGD_NESTEROV) {
+        k.beta1 = step <= 1 ? 0 : u.momentum;
+        k.mix1 = step <= 1 ? 1 : 1 - u.dampening;
+        k.beta2 = u.momentum;
+    } else if (RULE == LION) {
+        k.keep = 1 - lr * p.weight_decay;
+        k.beta1 = u.beta1;
+        k.beta2 = u.beta2;
+        k.mix1 = 1 - u.beta1;
+        k.mix2 = 1 - u.beta2;
+    } else if (RULE != SGD) {
+        k.beta1 = u.momentum;
+        k.beta2 = u.alpha;
+        k.mix2 = 1 - u.alpha;
+    }
+    *out = coeffs<C>{(C)k.scale,
+                     (C)k.decay,
+                     (C)k.keep,
+                     (C)k.rate,
+                     (C)k.beta1,
+                     (C)k.beta2,
+                     (C)k.mix1,
+                     (C)k.mix2,
+                     (C)k.eps,
+                     (C)k.root,
+                     !(fabs(scale) <= 1.7976931348623157e308)};
+}
+
+/* ---- one element ------------------------------------------------------------------------ */
+static __device__ __forceinline__ float root_of(float x)
+{
+    return sqrtf(x);
+}
+static __device__ __forceinline__ double root_of(double x)
+{
+    return sqrt(x);
+}
+
+template <int RULE> struct states_of {
+    enum {
+        n = RULE == SGD                                                            ? 0
+            : RULE == ADAM || RULE == RMSPROP_CENTERED || RULE == RMSPROP_MOMENTUM ? 2
+            : RULE == ADAM_MAX || RULE == RMSPROP_FULL                             ? 3
+                                                                                   : 1
+    };
+};
+
+template <int RULE, class C>
+static __device__ __forceinline__ void apply(const coeffs<C> &k, C g, C *w, C (&s)[STATES])
+{
+    if (k.skip) return;
+    if (RULE == LION) {
+        g = g * k.scale;
+        C mixed = k.beta1 * s[0] + k.mix1 * g;
+        C sign = (mixed > 0 ? (C)1 : (C)0) - (mixed < 0 ? (C)1 : (C)0);
+        *w = *w * k.keep - k.rate * sign;
+        s[0] = k.beta2 * s[0] + k.mix2 * g;
+        return;
+    }
+    g = g * k.scale + k.decay * *w;
+    if (RULE == ADAM || RULE == ADAM_MAX) {
+        s[0] = s[0] + (g - s[0]) * k.mix1;
+        s[1] = s[1] * k.beta2 + k.mix2 * (g * g);
+        C top = s[1];
+        if (RULE == ADAM_MAX) top = s[2] = s[2] > top ? s[2] : top;
+        *w = *w * k.keep - k.rate * (s[0] / (root_of(top) / k.root + k.eps));
+    } else if (RULE == SGD) {
+        *w = *w - k.rate * g;
+    } else if (RULE == SGD_MOMENTUM || RULE == SGD_NESTEROV) {
+        s[0] = k.beta1 * s[0] + k.mix1 * g;
+        *w = *w - k.rate * (RULE == SGD_NESTEROV ? g + k.beta2 * s[0] : s[0]);
+    } else {
+        const bool centered = RULE == RMSPROP_CENTERED || RULE == RMSPROP_FULL;
+        const bool momentum = RULE == RMSPROP_MOMENTUM || RULE == RMSPROP_FULL;
+        s[0] = k.beta2 * s[0] + k.mix2 * (g * g);
+        C spread = s[0];
+        if (centered) {
+            s[1] = s[1] + (g - s[1]) * k.mix2;
+            spread = s[0] - s[1] * s[1];
+        }
+        C move = g / (root_of(spread) + k.eps);
+        const int b = centered ? 2 : 1;
+        if (momentum) move = s[b] = k.beta1 * s[b] + move;
+        *w = *w - k.rate * move;
+    }
+}
+
+/* ---- blocks ----------------------------------------------------------------------------- */
+/* The work of a block: elements [lo, hi) of a weight. */
+struct share {
+    int piece;
+    int64_t lo, hi;
+};
+
+static __device__ __forceinline__ share share_of(const batch &u)
+{
+    share b = {0, 0, 0};
+    int begin = 0, block = (int)blockIdx.x;
+    for (; b.piece + 1 < u.n && block >= u.at[b.piece].end; b.piece++) begin = u.at[b.piece].end;
+    int64_t n = u.at[b.piece].n;
+    b.lo = (int64_t)(block - begin) * u.chunk;
+    b.hi = n - b.lo < u.chunk ? n : b.lo + u.chunk;
+    return b;
+}
+
+/* A skipped step: the new values equal the old ones. */
+static __device__ void keep(const batch &u, const piece &p, const share &b, int n_s)
+{
+    bool same = p.w_out == p.w;
+    for (int j = 0; j < n_s; j++) same = same && p.s_out[j] == p.s[j];
+    if (same) return;
+    for (int64_t i = b.lo + threadIdx.x; i < b.hi; i += THREADS) {
+        uint64_t w = get_bits(u.w_type, p.w, i), s[STATES];
+        for (int j = 0; j < n_s; j++) s[j] = get_bits(u.s_type[j], p.s[j], i);
+        set_bits(u.w_type, p.w_out, i, w);
+        for (int j = 0; j < n_s; j++) set_bits(u.s_type[j], p.s_out[j], i, s[j]);
+    }
+}
+
+#endif
