@@ -170,6 +170,9 @@ static void offer_optimiser(finder *f)
 {
     const pl_config *c = f->config;
     const char *name = pl_config_text(c, "optim.name");
+    const char *state = pl_config_text(c, "optim.state"), *weights = pl_config_text(c, "weights");
+    if (strcmp(state, "8bit") != 0) offer(f, "optim.state=8bit", "moments in 8 bits");
+    if (strcmp(weights, "bf16") != 0) offer(f, "weights=bf16", "weights in 16 bits");
     if (pl_config_float(c, "ema.decay") > 0) offer(f, "ema.decay=0", "no averaged weights");
     if (strcmp(name, "lion") != 0 && strcmp(name, "sgd") != 0 &&
         !offer(f, "optim.name=lion", "another optimiser, with one moment"))

@@ -3,7 +3,7 @@
 #define PL_NN_NN_H
 
 #include "base/arena.h"
-#include "base/packed.h"
+#include "base/number/packed.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_optim.h"
 #include "plimsoll_ranks.h"

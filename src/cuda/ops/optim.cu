@@ -11,6 +11,7 @@
  * processed element by element with conversions; with f64 among them, in double. Packed states and
  * rounding at random are in optim_tiles.h.
  */
+#include "cuda/device/launch.h"
 #include "cuda/ops/many.h"
 #include "cuda/ops/optim_rule.h"
 #include "cuda/ops/optim_tiles.h"

@@ -7,7 +7,7 @@
 #ifndef PL_CUDA_OPTIM_TILES_H
 #define PL_CUDA_OPTIM_TILES_H
 
-#include "base/packed.h"
+#include "base/number/packed.h"
 #include "cuda/ops/optim_rule.h"
 #include "cuda/ops/philox.h"
 
@@ -114,15 +114,15 @@ static __device__ void store(const batch &u, const piece &p, int k, int dtype, v
         return;
     }
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
+    for (int part = 0; part < 2; part++) {
         uint4 w = philox_at((uint64_t)u.key[0], (uint32_t)u.key[1], p.stream + (uint32_t)k / 2,
-                            (uint64_t)at / 4 + half);
+                            (uint64_t)at / 4 + part);
         const uint32_t words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            if (4 * half + e < n)
-                static_cast<uint16_t *>(to)[at + 4 * half + e] =
-                    round_random(x[4 * half + e], words[e] >> (k % 2 * 16));
+            if (4 * part + e < n)
+                static_cast<uint16_t *>(to)[at + 4 * part + e] =
+                    round_random(x[4 * part + e], words[e] >> (k % 2 * 16));
     }
 }
 

@@ -327,24 +327,6 @@ static void fast_tile(const void *ctx, const float *grad, float *w, float *const
     j->fn(&u, 0, n);
 }
 
-typedef struct slow {
-    coeffs k;
-    rule_fn rule;
-    int states;
-} slow;
-
-static void slow_tile(const void *ctx, const float *grad, float *w, float *const s[PL_OPTIM_STATES],
-                      int n)
-{
-    const slow *r = ctx;
-    for (int i = 0; i < n; i++) {
-        double x[PL_OPTIM_STATES] = {0};
-        for (int j = 0; j < r->states; j++) x[j] = (double)s[j][i];
-        w[i] = (float)r->rule(&r->k, (double)grad[i], (double)w[i], x, r->states);
-        for (int j = 0; j < r->states; j++) s[j][i] = (float)x[j];
-    }
-}
-
 static pl_status run_tiles(const pl_call *c, int scalars, coeffs k, pl_update_rule rule)
 {
     job j = {.u = update_of(k), .fn = pl_update_best(rule)};
@@ -353,13 +335,11 @@ static pl_status run_tiles(const pl_call *c, int scalars, coeffs k, pl_update_ru
     return PL_OK;
 }
 
+/* Codes and random rounding are step functions of an f32 number: the reference takes it too. */
 static pl_status run_slow(const pl_call *c, int scalars, coeffs k, pl_update_rule rule, rule_fn fn)
 {
-    slow s = {k, fn, c->n_out - 1};
-    if (!pl_optim_is_small(c, scalars)) return run_ref(c, scalars, k, fn);
-    if (!skipped(c, scalars, k))
-        pl_optim_run_tiles(c, &(pl_optim_tiles){slow_tile, &s, scalars, positive_of(rule)});
-    return PL_OK;
+    return pl_optim_is_small(c, scalars) ? run_tiles(c, scalars, k, rule)
+                                         : run_ref(c, scalars, k, fn);
 }
 
 static bool no_f64(const pl_call *c)

@@ -4,7 +4,7 @@
 #include "base/dtype.h"
 #include "base/threads.h"
 #include "cpu/kernels/draw.h"
-#include "cpu/kernels/packed.h"
+#include "cpu/vec/packed_blocks.h"
 #include "ops/core/attr.h"
 
 #include <string.h>

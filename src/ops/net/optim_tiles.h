@@ -6,7 +6,7 @@
  *   f32               as it is
  *   f16, bf16         to nearest; with a key, bf16 at random: the mean of the results is the exact
  *                     number, so that changes smaller than half a last bit are not lost
- *   u8[blocks,260]    PL_PACKING_DYNAMIC8, or .._POSITIVE (base/packed.h)
+ *   u8[blocks,260]    PL_PACKING_DYNAMIC8, or .._POSITIVE (base/number/packed.h)
  *
  * Random bits are a function of (seed, stream, step, element) like every draw. Outputs may be the
  * bytes of their inputs: a tile is read before it is written.
@@ -14,7 +14,7 @@
 #ifndef PL_OPS_OPTIM_TILES_H
 #define PL_OPS_OPTIM_TILES_H
 
-#include "base/packed.h"
+#include "base/number/packed.h"
 #include "ir/op.h"
 
 enum { PL_OPTIM_STATES = 3 };

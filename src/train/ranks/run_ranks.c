@@ -5,7 +5,7 @@
  * all. So the number of ranks changes neither the samples of a step nor its random numbers. With
  * synchronised BatchNorm, or none, it changes only the rounding of sums.
  */
-#include "base/packed.h"
+#include "base/number/packed.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "dist/world.h"

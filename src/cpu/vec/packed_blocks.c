@@ -1,5 +1,5 @@
-/* packed.c - chooses the loops of packed.h, and runs them over many blocks. */
-#include "cpu/kernels/packed.h"
+/* packed_blocks.c - chooses the loops of packed_blocks.h, and runs them over many blocks. */
+#include "cpu/vec/packed_blocks.h"
 
 #include "base/threads.h"
 #include "cpu/isa/isa.h"

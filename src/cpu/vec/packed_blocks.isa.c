@@ -1,5 +1,5 @@
-/* packed.isa.c - see packed.h. */
-#include "cpu/kernels/packed.h"
+/* packed_blocks.isa.c - see packed_blocks.h. */
+#include "cpu/vec/packed_blocks.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* packed.h - loops over blocks of packed numbers (base/packed.h), and rounding to bf16 at random.
+/* packed_blocks.h - loops over blocks of packed numbers (base/number/packed.h), and rounding to bf16 at random.
  *
  * All sets give the same bits: every number goes through one division, comparisons and one product
  * in f32.
  */
-#ifndef PL_CPU_PACKED_H
-#define PL_CPU_PACKED_H
+#ifndef PL_CPU_PACKED_BLOCKS_H
+#define PL_CPU_PACKED_BLOCKS_H
 
-#include "base/packed.h"
+#include "base/number/packed.h"
 
 typedef struct pl_packed_loops {
     /* Packs n numbers into one block, n at most the block's size; the other codes become 0. A

@@ -1,6 +1,6 @@
-/* packed.c - the tables of codes: see packed.h. They are computed once in a process, because kernels
- * read them in every step. */
-#include "base/packed.h"
+/* packed.c - the tables of codes: see packed.h. They are computed once in a process, because
+ * kernels read them in every step. */
+#include "base/number/packed.h"
 
 #include <math.h>
 #include <pthread.h>

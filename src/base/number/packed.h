@@ -14,8 +14,8 @@
  *   fp8        the finite numbers of e4m3, divided by the largest, 448
  *   nf4        Dettmers et al. 2023, "QLoRA": quantiles of a normal distribution
  */
-#ifndef PL_BASE_PACKED_H
-#define PL_BASE_PACKED_H
+#ifndef PL_BASE_NUMBER_PACKED_H
+#define PL_BASE_NUMBER_PACKED_H
 
 #include "base/shared.h"
 #include "plimsoll.h"
