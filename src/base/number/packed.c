@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <string.h>
 
 static pl_packed_table tables[PL_N_PACKINGS];
 static pthread_once_t made = PTHREAD_ONCE_INIT;
@@ -49,13 +48,4 @@ pl_type pl_packed_type(pl_packing p, int64_t n)
 {
     int block = pl_packed(p)->block;
     return PL_TYPE(PL_U8, (n + block - 1) / block, (int64_t)pl_packed_bytes(p));
-}
-
-pl_packing pl_packing_parse(const char *name)
-{
-    static const char *const names[PL_N_PACKINGS] = {
-        [PL_PACKING_INT8] = "int8", [PL_PACKING_FP8] = "fp8", [PL_PACKING_NF4] = "nf4"};
-    for (int i = 0; i < PL_N_PACKINGS; i++)
-        if (names[i] && strcmp(names[i], name) == 0) return (pl_packing)i;
-    return PL_PACKING_NONE;
 }

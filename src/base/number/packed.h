@@ -117,8 +117,6 @@ const pl_packed_table *pl_packed(pl_packing p);
 size_t pl_packed_bytes(pl_packing p);
 /* Returns the type of n packed numbers: u8[blocks, bytes of a block]. */
 pl_type pl_packed_type(pl_packing p, int64_t n);
-/* "int8", "fp8", "nf4"; PL_PACKING_NONE for any other name. */
-pl_packing pl_packing_parse(const char *name);
 
 PL_SHARED_END
 

@@ -1,4 +1,5 @@
-/* packed_blocks.h - loops over blocks of packed numbers (base/number/packed.h), and rounding to bf16 at random.
+/* packed_blocks.h - loops over blocks of packed numbers (base/number/packed.h), and rounding to
+ * bf16 at random.
  *
  * All sets give the same bits: every number goes through one division, comparisons and one product
  * in f32.
@@ -21,9 +22,5 @@ typedef struct pl_packed_loops {
 
 /* Returns the best set that this machine supports. */
 const pl_packed_loops *pl_packed_best(void);
-
-/* Pack and unpack n numbers in a row of blocks, on all threads. */
-void pl_pack_all(pl_packing p, const float *x, int64_t n, uint8_t *blocks);
-void pl_unpack_all(pl_packing p, const uint8_t *blocks, int64_t n, float *x);
 
 #endif

@@ -21,7 +21,8 @@
 /* ---- kernels ---------------------------------------------------------------------------- */
 /* One element of f32 tensors. */
 template <int RULE, class G>
-static __device__ __forceinline__ void update_one(const piece &p, const coeffs<float> &k, int64_t i)
+static __device__ __forceinline__ void update_one(const update_piece &p, const coeffs<float> &k,
+                                                  int64_t i)
 {
     const int n_s = states_of<RULE>::n;
     float w = static_cast<const float *>(p.w)[i], s[STATES] = {0, 0, 0};
@@ -35,11 +36,11 @@ static __device__ __forceinline__ void update_one(const piece &p, const coeffs<f
 
 /* f32 tensors, a gradient of G: four elements at a time, the last ones by one thread each. */
 template <int RULE, class G>
-static __global__ void __launch_bounds__(THREADS) update_f32(const __grid_constant__ batch u)
+static __global__ void __launch_bounds__(THREADS) update_f32(const __grid_constant__ update_batch u)
 {
     const int n_s = states_of<RULE>::n;
-    const share b = share_of(u);
-    const piece &p = u.at[b.piece];
+    const update_share b = share_of(u);
+    const update_piece &p = u.at[b.piece];
     __shared__ coeffs<float> shared_k;
     if (threadIdx.x == 0) find_coeffs<RULE, float>(u, p, &shared_k);
     __syncthreads();
@@ -75,11 +76,11 @@ static __global__ void __launch_bounds__(THREADS) update_f32(const __grid_consta
 
 /* Any float types. */
 template <int RULE, class C>
-static __global__ void __launch_bounds__(THREADS) update_any(const __grid_constant__ batch u)
+static __global__ void __launch_bounds__(THREADS) update_any(const __grid_constant__ update_batch u)
 {
     const int n_s = states_of<RULE>::n;
-    const share b = share_of(u);
-    const piece &p = u.at[b.piece];
+    const update_share b = share_of(u);
+    const update_piece &p = u.at[b.piece];
     __shared__ coeffs<C> shared_k;
     if (threadIdx.x == 0) find_coeffs<RULE, C>(u, p, &shared_k);
     __syncthreads();
@@ -100,9 +101,9 @@ static __global__ void __launch_bounds__(THREADS) update_any(const __grid_consta
 }
 
 /* ---- launches --------------------------------------------------------------------------- */
-static piece piece_of(const pl_call *c, int scalars)
+static update_piece piece_of(const pl_call *c, int scalars)
 {
-    piece p = {};
+    update_piece p = {};
     p.lr = c->in[0];
     p.grad = const_cast<void *>(c->in[scalars]);
     p.w = const_cast<void *>(c->in[scalars + 1]);
@@ -117,10 +118,10 @@ static piece piece_of(const pl_call *c, int scalars)
     return p;
 }
 
-static batch batch_of(const pl_call *c, int scalars)
+static update_batch batch_of(const pl_call *c, int scalars)
 {
     const pl_optim_attr *a = static_cast<const pl_optim_attr *>(c->attr);
-    batch u = {};
+    update_batch u = {};
     u.lr_type = (int)c->in_type[0].dtype, u.scale_type = (int)c->in_type[1].dtype;
     u.scale = c->in[1];
     u.step = scalars == 3 ? static_cast<const int64_t *>(c->in[2]) : NULL;
@@ -179,7 +180,7 @@ static bool same_kind(const pl_call *a, const pl_call *b, int scalars)
 }
 
 /* Assigns blocks: few, because each computes the coefficients, and with equal work. */
-static int deal(batch *u, int64_t least)
+static int deal(update_batch *u, int64_t least)
 {
     int64_t most = (int64_t)pl_cuda_props_get()->sms * 8, sum = 0, blocks = 0;
     for (int i = 0; i < u->n; i++) sum += u->at[i].n;
@@ -190,7 +191,7 @@ static int deal(batch *u, int64_t least)
     return (int)blocks;
 }
 
-template <int RULE> static pl_status launch(batch *u, bool small, bool fours, bool f64)
+template <int RULE> static pl_status launch(update_batch *u, bool small, bool fours, bool f64)
 {
     int blocks = deal(u, (small ? LANE : fours ? 4 : 1) * THREADS);
     if (blocks == 0) return PL_OK;
@@ -217,7 +218,7 @@ template <int RULE> static pl_status run(const pl_call *const *c, int n, int sca
     bool gone[PL_CUDA_MANY] = {false};
     for (int i = 0; i < n; i++) {
         if (gone[i]) continue;
-        batch u = batch_of(c[i], scalars);
+        update_batch u = batch_of(c[i], scalars);
         for (int j = i; j < n && u.n < MOST; j++) {
             if (gone[j] || (j > i && !same_kind(c[i], c[j], scalars))) continue;
             u.at[u.n++] = piece_of(c[j], scalars);

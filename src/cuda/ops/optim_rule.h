@@ -8,7 +8,7 @@
 
 #include "cuda/device/launch.h"
 
-enum rule {
+enum update_rule {
     ADAM,
     ADAM_MAX,
     SGD,
@@ -23,7 +23,7 @@ enum rule {
 enum { THREADS = 256, STATES = 3, MOST = 36 };
 
 /* One weight of a launch; `end` is the block after its last block. */
-struct piece {
+struct update_piece {
     void *grad, *w, *s[STATES], *w_out, *s_out[STATES];
     const void *lr;
     double weight_decay;
@@ -33,8 +33,8 @@ struct piece {
 };
 
 /* What all weights of a launch share. It is the kernel's parameter, which may have 4 KB. */
-struct batch {
-    piece at[MOST];
+struct update_batch {
+    update_piece at[MOST];
     const void *scale;
     const int64_t *step, *key;
     double beta1, beta2, eps, momentum, dampening, alpha;
@@ -45,7 +45,7 @@ struct batch {
     int n;
     bool decoupled;
 };
-static_assert(sizeof(batch) <= 4096, "parameters of a kernel");
+static_assert(sizeof(update_batch) <= 4096, "parameters of a kernel");
 
 template <class C> struct coeffs {
     C scale, decay, keep, rate, beta1, beta2, mix1, mix2, eps, root;
@@ -94,7 +94,7 @@ static __device__ void set_bits(int dtype, void *p, int64_t i, uint64_t v)
 
 /* ---- coefficients ----------------------------------------------------------------------- */
 template <int RULE, class C>
-static __device__ void find_coeffs(const batch &u, const piece &p, coeffs<C> *out)
+static __device__ void find_coeffs(const update_batch &u, const update_piece &p, coeffs<C> *out)
 {
     double lr = get<double>(u.lr_type, p.lr, 0), scale = get<double>(u.scale_type, u.scale, 0);
     double step = u.step ? (double)*u.step : 1;
@@ -202,14 +202,14 @@ static __device__ __forceinline__ void apply(const coeffs<C> &k, C g, C *w, C (&
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 /* The work of a block: elements [lo, hi) of a weight. */
-struct share {
+struct update_share {
     int piece;
     int64_t lo, hi;
 };
 
-static __device__ __forceinline__ share share_of(const batch &u)
+static __device__ __forceinline__ update_share share_of(const update_batch &u)
 {
-    share b = {0, 0, 0};
+    update_share b = {0, 0, 0};
     int begin = 0, block = (int)blockIdx.x;
     for (; b.piece + 1 < u.n && block >= u.at[b.piece].end; b.piece++) begin = u.at[b.piece].end;
     int64_t n = u.at[b.piece].n;
@@ -219,7 +219,8 @@ static __device__ __forceinline__ share share_of(const batch &u)
 }
 
 /* A skipped step: the new values equal the old ones. */
-static __device__ void keep(const batch &u, const piece &p, const share &b, int n_s)
+static __device__ void keep(const update_batch &u, const update_piece &p, const update_share &b,
+                            int n_s)
 {
     bool same = p.w_out == p.w;
     for (int j = 0; j < n_s; j++) same = same && p.s_out[j] == p.s[j];

@@ -104,8 +104,8 @@ static __device__ uint16_t round_random(float x, uint32_t low)
 }
 
 /* Output k takes half k % 2 of the words of stream k / 2. */
-static __device__ void store(const batch &u, const piece &p, int k, int dtype, void *to, int64_t at,
-                             int n, const float (&x)[LANE])
+static __device__ void store(const update_batch &u, const update_piece &p, int k, int dtype,
+                             void *to, int64_t at, int n, const float (&x)[LANE])
 {
     if (dtype != PL_BF16 || !u.key) {
 #pragma unroll
@@ -127,7 +127,8 @@ static __device__ void store(const batch &u, const piece &p, int k, int dtype, v
 }
 
 /* A skipped step: packed states stay too. */
-static __device__ void keep_packed(const batch &u, const piece &p, const share &b, int n_s)
+static __device__ void keep_packed(const update_batch &u, const update_piece &p,
+                                   const update_share &b, int n_s)
 {
     for (int j = 0; j < n_s; j++) {
         if (u.s_type[j] != PL_U8 || p.s_out[j] == p.s[j]) continue;
@@ -144,8 +145,9 @@ static __device__ void keep_packed(const batch &u, const piece &p, const share &
 }
 
 template <int RULE>
-static __device__ void update_tile(const batch &u, const piece &p, const code_tables &t,
-                                   const coeffs<float> &k, int64_t tile, int lane)
+static __device__ void update_tile(const update_batch &u, const update_piece &p,
+                                   const code_tables &t, const coeffs<float> &k, int64_t tile,
+                                   int lane)
 {
     const int n_s = states_of<RULE>::n;
     const int64_t at = tile * TILE + lane * LANE, left = p.n - at;
@@ -184,10 +186,11 @@ static __device__ void update_tile(const batch &u, const piece &p, const code_ta
 }
 
 template <int RULE>
-static __global__ void __launch_bounds__(THREADS) update_tiles(const __grid_constant__ batch u)
+static __global__ void __launch_bounds__(THREADS)
+    update_tiles(const __grid_constant__ update_batch u)
 {
-    const share b = share_of(u);
-    const piece &p = u.at[b.piece];
+    const update_share b = share_of(u);
+    const update_piece &p = u.at[b.piece];
     __shared__ coeffs<float> shared_k;
     __shared__ code_tables tables;
     if (threadIdx.x == 0) find_coeffs<RULE, float>(u, p, &shared_k);
