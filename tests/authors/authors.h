@@ -75,7 +75,8 @@ json_t *authors_at(const authors *a, const char *path);
 double authors_number(authors *a, const char *path);
 int64_t authors_int(authors *a, const char *path);
 /* The tolerance plus twice the error that float64.tensors or float64.scalars states for this name,
- * or for the part of the name before its first slash; at most three times the tolerance. */
+ * or for the part of the name before its first slash; at most three times the tolerance, or one and
+ * a half times that error if this is more. */
 double authors_tolerance(const authors *a, double tolerance, const char *name);
 /* A text; a missing one is a line that differs, and "". */
 const char *authors_text(authors *a, const char *path);

@@ -6,16 +6,22 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FOLDER "tests/data/authors"
 
-/* Every line of a system agrees; `least`: lines that there are at least. */
-static void check_system(const char *system, int least)
+/* Every line of a system agrees; system NULL: of all; `least`: lines that there are at least. */
+static void check_folder(const char *folder, const char *system, int least)
 {
     int lines, bad;
-    CHECK_OK(authors_check(FOLDER, system, true, &lines, &bad));
+    CHECK_OK(authors_check(folder, system, true, &lines, &bad));
     CHECK_MSG(bad == 0 && lines >= least, "%d of %d lines differ", bad, lines);
+}
+
+static void check_system(const char *system, int least)
+{
+    check_folder(FOLDER, system, least);
 }
 
 TEST(authors_fluxflow_agrees_with_its_program)
@@ -41,6 +47,28 @@ TEST(authors_lgt_agrees_with_its_program)
 TEST(authors_stablesr_agrees_with_its_program)
 {
     check_system("stablesr", 34);
+}
+
+/* Of tools/oracle/author_folders.py: cloudML with two levels and one layer, on odd frames; a
+ * student that is wider and deeper than its teacher. */
+TEST(authors_of_other_sizes_agree)
+{
+    check_folder("tests/data/authors_other", NULL, 30);
+}
+
+/* Sizes that are too large to store, made during the test: other heads, levels, levels without
+ * attention, a time vector of another width, other weights of terms, pictures that are not
+ * square. */
+TEST(authors_of_many_sizes_agree)
+{
+    char text[1024];
+    if (!pl_test_long()) SKIP("long");
+    WANT_PYTHON(python, "diffusers");
+    snprintf(text, sizeof text,
+             "%s -W ignore tools/oracle/author_folders.py %s --case 2 >/dev/null 2>&1", python,
+             pl_test_dir());
+    CHECK_INT(system(text), 0);
+    check_folder(pl_test_path("2"), NULL, 200);
 }
 
 /* The example of the rule that every about.json states. */

@@ -108,6 +108,8 @@ TEST(convert_maps_values_and_gives_reasons)
                                      "\nbatch: 6  #",
                                      "\naccumulate: 3  #",
                                      "\nmodel.attn_levels: 2  #",
+                                     "\nstruct.attn_levels: 2  #",
+                                     "\nmodel.blocks: 2  #",
                                      "\nmodel.context: [77, 64]  #",
                                      "\ndata.path: \"/nowhere/train/\"  #",
                                      "\ndata.flip: 0.5  #",

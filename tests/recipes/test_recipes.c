@@ -279,34 +279,48 @@ TEST(recipes_replay_of_a_bf16_teacher_is_near_f64)
     CHECK_MSG(r.worst_grad > 1e-4, "gradients are within %g: is the teacher in f32?", r.worst_grad);
 }
 
+/* Dumps of PyTorch, made by one process: `import torch` takes longer than a dump. One thread: the
+ * networks are small, and threads of OpenMP wait for each other actively. */
+typedef struct peer_case {
+    const char *workload, *set;
+} peer_case;
+
+static void check_peers(const char *python, const peer_case *cases, size_t n)
+{
+    char text[2048];
+    FILE *f = fopen(pl_test_path("cases"), "w");
+    CHECK(f);
+    for (size_t i = 0; i < n; i++)
+        fprintf(f, "--workload %s --scale tiny --device cpu %s --dump %s/%zu\n", cases[i].workload,
+                cases[i].set, pl_test_dir(), i);
+    CHECK_INT(fclose(f), 0);
+    snprintf(text, sizeof text, "OMP_NUM_THREADS=1 %s bench/peers/bench.py --cases %s >/dev/null",
+             python, pl_test_path("cases"));
+    CHECK_INT(system(text), 0);
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text, sizeof text, "%s/%zu/%s", pl_test_dir(), i, cases[i].workload);
+        check_replay(text);
+    }
+}
+
 /* All toy networks, dumped by PyTorch during the test; the dumps are too large to store. */
 TEST(recipes_replay_of_every_peer_agrees_with_pytorch)
 {
-    static const char *const names[] = {
-        "lgt",          "lgt-shrinking",        "lgt-plus",
-        "wandistill",   "stablesr-edge-before", "stablesr-edge-after",
-        "stablesr-full"};
-    char text[1024];
+    static const peer_case cases[] = {
+        {"lgt", ""},          {"lgt-shrinking", ""},        {"lgt-plus", ""},
+        {"wandistill", ""},   {"stablesr-edge-before", ""}, {"stablesr-edge-after", ""},
+        {"stablesr-full", ""}};
     if (!pl_test_long()) SKIP("long");
     WANT_PYTHON(python, "torch");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(
-            text, sizeof text,
-            "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --dump %s >/dev/null",
-            python, names[i], pl_test_dir());
-        CHECK_INT(system(text), 0);
-        snprintf(text, sizeof text, "%s/%s", pl_test_dir(), names[i]);
-        check_replay(text);
-    }
+    check_peers(python, cases, sizeof cases / sizeof *cases);
 }
 
 /* Sizes and seeds that no stored dump has: one sample, odd sizes, as many channels as positions
  * (both layouts have the same shape then), three levels, no dropout. */
 TEST(recipes_replay_of_other_sizes_agrees_with_pytorch)
 {
-    static const struct {
-        const char *workload, *set;
-    } other[] = {
+    static const peer_case other[] = {
         {"wandistill",
          "--seed 3 --set batch=1 --set latent=6 --set hidden=24 --set depth=3 --set heads=3 "
          "--set text_tokens=1 --set text_dim=7"},
@@ -347,18 +361,9 @@ TEST(recipes_replay_of_other_sizes_agrees_with_pytorch)
         {"fluxflow-flow",
          "--seed 16 --set batch=1 --set image=16 --set scales=3 --set flow_layers=1 --set flow_heads=1"},
     };
-    char text[2048];
     if (!pl_test_long()) SKIP("long");
     WANT_PYTHON(python, "torch");
-    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        snprintf(
-            text, sizeof text,
-            "%s bench/peers/bench.py --workload %s --scale tiny --device cpu %s --dump %s/%zu >/dev/null",
-            python, other[i].workload, other[i].set, pl_test_dir(), i);
-        CHECK_INT(system(text), 0);
-        snprintf(text, sizeof text, "%s/%zu/%s", pl_test_dir(), i, other[i].workload);
-        check_replay(text);
-    }
+    check_peers(python, other, sizeof other / sizeof *other);
 }
 
 /* Both programs in f64, from the same weights, on the same random draws: the remaining
@@ -376,7 +381,7 @@ TEST(recipes_replay_in_f64_agrees_with_pytorch)
         for (int k = 0; k < 2; k++) {
             snprintf(
                 text, sizeof text,
-                "%s bench/peers/bench.py --workload %s --scale tiny --device cpu --set lr=0.0001220703125 "
+                "OMP_NUM_THREADS=1 %s bench/peers/bench.py --workload %s --scale tiny --device cpu --set lr=0.0001220703125 "
                 "--dump %s/%s %s%s%s >/dev/null",
                 python, names[i], pl_test_dir(), k ? "double" : "single", k ? "--double-of " : "",
                 k ? pl_test_dir() : "", k ? "/single" : "");

@@ -1531,6 +1531,7 @@ CASES = {
         dict(batch=1, latent=10, hidden=40, depth=2, heads=5, text=(9, 14), teacher=(2, 26), ffn=170, layers=2, freq=32),
         dict(batch=2, latent=8, hidden=48, depth=4, heads=3, text=(3, 32), teacher=(2, 16), ffn=90, layers=3),
         dict(batch=2, latent=4, hidden=16, depth=2, heads=2, text=(7, 10), teacher=(4, 14), ffn=64, layers=7, freq=24, lr=1e-3),
+        dict(batch=3, latent=4, hidden=16, depth=3, heads=2, text=(2, 6), teacher=(1, 12), ffn=20, layers=2, freq=6),
     ],
     "fluxflow": [
         dict(dim=12, scales=3, layers=1, heads=3, base=5, depth=2, flow=24, flow_heads=3, flow_layers=2, text=10, image=(24, 40), batch=1),
