@@ -445,8 +445,7 @@ static void check_silence(pl_hub *h)
     for (int i = 0; i < h->n_peers && !h->ended; i++) {
         peer *p = &h->peers[i];
         uint64_t silent = h->clock - p->heard;
-        if (p->fd >= 0 && (p->left || !p->known) && silent > (uint64_t)STRANGER_MS * 1000000u)
-            drop(p);
+        if (p->fd >= 0 && !p->known && silent > (uint64_t)STRANGER_MS * 1000000u) drop(p);
         if (!p->known || p->left || p->fd < 0 || silent < h->limit) continue;
         snprintf(what, sizeof what,
                  "has sent nothing for %.1f s: it is suspended, or its machine cannot be reached",

@@ -21,14 +21,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* FIND: for reaching the hub; ANSWER: for its welcome, at one address; CLOSE: for the hub to close
- * its side; FAIL: for the hub's order to end, after a failure. */
+/* FIND: for reaching the hub; ANSWER: for its welcome, at one address; CLOSE: of silence of the
+ * hub, after `bye`; FAIL: for the hub's order to end, after a failure. */
 enum {
     BEAT_MS = 250,
     CONNECT_MS = 3000,
     ANSWER_MS = 10000,
     FIND_MS = 30000,
-    CLOSE_MS = 2000,
+    CLOSE_MS = 10000,
     FAIL_MS = 8000
 };
 
@@ -324,7 +324,8 @@ void pl_line_set_limit(pl_line *l, double seconds)
     say(l, line);
 }
 
-/* Reads until the hub has closed its side, for a moment at most. */
+/* Reads until the hub has closed its side, which it does when all ranks have left: mpirun ends the
+ * other ranks when one exits with an error. A hub from which nothing is heard is not waited for. */
 static void drain(pl_line *l)
 {
     char rest[256];
@@ -333,8 +334,9 @@ static void drain(pl_line *l)
     while (within(&w, CLOSE_MS)) {
         struct pollfd at = {.fd = l->fd, .events = POLLIN};
         poll(&at, 1, 50);
-        ssize_t n = at.revents ? recv(l->fd, rest, sizeof rest, MSG_DONTWAIT) : 1;
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
+        ssize_t n = at.revents ? recv(l->fd, rest, sizeof rest, MSG_DONTWAIT) : -1;
+        if (n == 0 || (n < 0 && at.revents && errno != EAGAIN && errno != EINTR)) return;
+        if (n > 0) w = (watch){0, 0};
     }
 }
 

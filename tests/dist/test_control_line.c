@@ -112,6 +112,31 @@ TEST(control_line_that_beats_is_alive_past_the_limit)
     pl_hub_free(h);
 }
 
+/* A rank that has left does not end before the others have left: mpirun would end them. */
+TEST(control_line_waits_until_all_ranks_have_left)
+{
+    pl_hub *h;
+    part p = {.rank = 1, .ranks = 2, .code = 75};
+    ctl_child c;
+    int code, status;
+    CHECK_OK(pl_hub_new(2, false, &h));
+    pl_hub_where(h, &p.at);
+    int other = ctl_rank(h, 0, "b");
+    ctl_fork(be_rank, &p, &c);
+
+    for (int ms = 0; ms < 3000; ms += 20) {
+        CHECK(!ctl_tend(h, 20));
+        CHECK_MSG(waitpid(c.pid, &status, WNOHANG) == 0, "it ended after about %d ms", ms);
+    }
+    CHECK_INT(pl_hub_left(h), 1);
+    ctl_say(other, "bye 75\n");
+    CHECK_INT(ctl_wait(&c, h, 5000), 75);
+    CHECK_MSG(!pl_hub_verdict(h, &code)[0] && code == 75, "%s", pl_hub_verdict(h, &code));
+
+    close(other);
+    pl_hub_free(h);
+}
+
 static int be_rank_with_hub(void *ctx)
 {
     part *p = ctx;

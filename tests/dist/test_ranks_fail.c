@@ -295,7 +295,7 @@ TEST(ranks_do_not_fail_when_all_get_a_signal)
     WANT_LIB();
     cli_result r = SH(
         "launch own 3 x train.steps=1000000 checkpoint.every=0; begun x; kill -USR2 $job; kill -USR1 $job; "
-        "while kill -0 $job && ! ls x/checkpoints/step-*; do sleep 0.05; done >/dev/null 2>&1; v=$(rank x 1); kill -STOP $v; kill -TERM $(rank x 0) $(rank x 2); sleep 0.2; "
+        "for i in $(seq 400); do kill -0 $job && ! ls x/checkpoints/step-* || break; sleep 0.05; done >/dev/null 2>&1; ls x/checkpoints/step-* || { kill -9 $job; exit 9; }; v=$(rank x 1); kill -STOP $v; kill -TERM $(rank x 0) $(rank x 2); sleep 0.2; "
         "kill -TERM $job; sleep 0.5; kill -CONT $v; gone x; ls x/checkpoints; exit $code");
     CHECK_MSG(r.code == 75 && strstr(r.out, "step-"), "exit %d: %s: %s", r.code, r.out, r.err);
 }

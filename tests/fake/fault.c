@@ -2,8 +2,9 @@
  *
  * The environment says which calls count and what happens at the k-th of them:
  *
- *     FAULT_KIND   open, write, sync, rename, unlink, mkdir, read, alloc, or any (all but read and
- *                  alloc)
+ *     FAULT_KIND   open, write, sync, rename, unlink, mkdir, read, alloc, send (on a socket),
+ *                  message (of MPI), or any (the first six)
+ *     FAULT_RANK   only the process that mpirun started as this rank; -1: only one that it did not
  *     FAULT_NAME   only paths that contain this text
  *     FAULT_AT     k, from 1; 0: nothing happens
  *     FAULT_DO     kill: the process is killed before the call; lose: the same, and everything that
@@ -31,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -47,6 +49,8 @@ enum {
     MKDIR = 32,
     READ = 64,
     ALLOC = 128,
+    SEND = 512,
+    MESSAGE = 1024,
     RMDIR = 256 /* of a note; the call counts as UNLINK */
 };
 
@@ -67,6 +71,7 @@ static file files[FILES];
 static note notes[NOTES];
 static int n_files, n_notes, kinds;
 static long at, count;
+static bool elsewhere; /* this process is not the one that FAULT_RANK names */
 static const char *name, *action;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -93,10 +98,15 @@ static void read_settings(void)
                 {"mkdir", MKDIR},
                 {"read", READ},
                 {"alloc", ALLOC},
+                {"send", SEND},
+                {"message", MESSAGE},
                 {"any", OPEN | WRITE | SYNC | RENAME | UNLINK | MKDIR}};
     const char *kind = getenv("FAULT_KIND"), *k = getenv("FAULT_AT");
     for (size_t i = 0; kind && i < sizeof rows / sizeof *rows; i++)
         if (strcmp(kind, rows[i].text) == 0) kinds = rows[i].bits;
+    const char *only = getenv("FAULT_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    elsewhere = only && strcmp(only, rank ? rank : "-1") != 0;
+    if (elsewhere) kinds = 0;
     at = k ? atol(k) : 0;
     name = getenv("FAULT_NAME");
     action = getenv("FAULT_DO");
@@ -114,7 +124,7 @@ __attribute__((destructor)) static void report(void)
 {
     const char *to = getenv("FAULT_COUNT");
     char text[32];
-    if (!to) return;
+    if (!to || elsewhere) return;
     int fd = plain_open(to, O_WRONLY | O_CREAT | O_TRUNC);
     int n = snprintf(text, sizeof text, "%ld\n", count);
     if (fd >= 0 && syscall(SYS_write, fd, text, n) != n) _exit(9);
@@ -245,6 +255,27 @@ static bool meets_fd(int kind, int fd)
     if (!(kinds & kind)) return false;
     path_of(fd, path, sizeof path);
     return path[0] == '/' && meets_locked(kind, path);
+}
+
+/* ---- messages between ranks --------------------------------------------------------------- */
+SHOW ssize_t send(int fd, const void *data, size_t n, int flags)
+{
+    static ssize_t (*next)(int, const void *, size_t, int);
+    if (!next) *(void **)&next = real("send");
+    return kinds & SEND && meets_locked(SEND, "/socket") ? -1 : next(fd, data, n, flags);
+}
+
+/* The types of Open MPI are pointers. */
+SHOW int MPI_Isend(const void *data, int n, void *type, int to, int tag, void *comm,
+                   void **request);
+int MPI_Isend(const void *data, int n, void *type, int to, int tag, void *comm, void **request)
+{
+    enum { ERR_OTHER = 16 };
+    static int (*next)(const void *, int, void *, int, int, void *, void **);
+    if (!next) *(void **)&next = real("MPI_Isend");
+    return kinds & MESSAGE && meets_locked(MESSAGE, "/mpi")
+               ? ERR_OTHER
+               : next(data, n, type, to, tag, comm, request);
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
