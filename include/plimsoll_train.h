@@ -233,6 +233,18 @@ PL_API const char *pl_run_term_name(const pl_run *r, int i);
  * floor; and the guard may end the run. */
 PL_API pl_status pl_run_step(pl_run *r, pl_step_info *info) PL_MUST_USE;
 
+/* Statistics of an input of the first micro-batch that this process trained on; whole numbers and
+ * truth values too. */
+#define PL_MAX_INPUT_STATS 16
+typedef struct pl_input_stats {
+    const char *name; /* the run owns it */
+    pl_type type;
+    double min, max, mean, std;
+} pl_input_stats;
+/* Returns how many inputs there are at *out, after the first step; 0: the samples are made up by
+ * the recipe. */
+PL_API int pl_run_first_batch(const pl_run *r, const pl_input_stats **out);
+
 /* Lets the message of PL_ERR_NUMERIC name the first value that was not finite, and fails a step
  * that leaves such a number in the weights. Slow. Call it before or after pl_run_start. */
 PL_API void pl_run_trace_nan(pl_run *r, bool on);

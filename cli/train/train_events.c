@@ -102,6 +102,25 @@ static void step_members(const trainer *t, pl_json *j, const void *what)
     pl_json_end(j);
 }
 
+static void batch_members(const trainer *t, pl_json *j, const void *what)
+{
+    const pl_input_stats *s;
+    char type[96];
+    (void)what;
+    pl_json_array(j, "inputs");
+    for (int i = 0, n = pl_run_first_batch(t->run, &s); i < n; i++) {
+        pl_json_object(j, NULL);
+        pl_json_string(j, "name", s[i].name);
+        pl_json_string(j, "type", pl_type_text(&s[i].type, type, sizeof type));
+        pl_json_float(j, "min", s[i].min);
+        pl_json_float(j, "max", s[i].max);
+        pl_json_float(j, "mean", s[i].mean);
+        pl_json_float(j, "std", s[i].std);
+        pl_json_end(j);
+    }
+    pl_json_end(j);
+}
+
 static void eval_members(const trainer *t, pl_json *j, const void *what)
 {
     const eval_event *e = what;
@@ -168,6 +187,18 @@ pl_status emit_step(trainer *t, const pl_step_info *s)
 {
     t->hooks.step = s->step;
     return emit(t, "step", step_members, s);
+}
+
+pl_status emit_batch(trainer *t)
+{
+    const pl_input_stats *s;
+    char type[96];
+    int n = pl_run_first_batch(t->run, &s);
+    for (int i = 0; i < n && !t->json && !t->quiet && !ranks_follows(t); i++)
+        fprintf(stderr, "first batch: %s %s, %.4g to %.4g, mean %.4g, std %.4g\n", s[i].name,
+                pl_type_text(&s[i].type, type, sizeof type), s[i].min, s[i].max, s[i].mean,
+                s[i].std);
+    return n ? emit(t, "batch", batch_members, NULL) : PL_OK;
 }
 
 pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e)

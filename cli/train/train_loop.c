@@ -204,6 +204,7 @@ static pl_status one_step(trainer *t)
     pl_step_info s;
     pl_world_doing(t->world, "training", pl_run_steps_done(t->run) + 1);
     pl_status rc = pl_run_step(t->run, &s);
+    if (rc == PL_OK && s.step == t->from + 1) rc = emit_batch(t);
     if (rc != PL_OK) return rc;
     show_line(t, &s);
     if (monitor_due(&t->monitor, s.step, signals.memory)) {

@@ -98,6 +98,8 @@ pl_status emit_plan(trainer *t);
 pl_status emit_weights(trainer *t); /* what was read from weight files, if any */
 pl_status emit_phase(trainer *t);
 pl_status emit_step(trainer *t, const pl_step_info *s);
+/* Statistics of the first batch; nothing where the samples are made up. */
+pl_status emit_batch(trainer *t);
 pl_status emit_eval(trainer *t, int64_t step, const pl_eval_info *e);
 pl_status emit_checkpoint(trainer *t, int64_t step);
 pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path);

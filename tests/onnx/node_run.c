@@ -296,8 +296,8 @@ static node_result train(node_case *t, const char *folder, bool plain, double to
         memcpy(pl_session_input(t->session, t->program, "target", &have_type), target,
                pl_type_bytes(&type));
         rc = run(t);
-        const float *loss = pl_session_output(t->session, t->program, "loss", &have_type);
-        double have = rc == PL_OK && loss ? (double)*loss : HUGE_VAL;
+        const void *loss = pl_session_output(t->session, t->program, "loss", &have_type);
+        double have = rc == PL_OK && loss ? pl_elem_get(have_type.dtype, loss, 0) : HUGE_VAL;
         if (fabs(have - want) <= tolerance * fmax(1, fabs(want))) continue;
         snprintf(text, sizeof text, "loss of step %d is %.9g, wanted %.9g", step, have, want);
         r = say(t, NODE_WRONG, text);

@@ -55,6 +55,32 @@ TEST(onnx_a_model_and_a_table_train_without_code)
               0, "");
 }
 
+/* A table with columns in the wrong order, or pictures in 0 to 255, show in the first lines. */
+TEST(onnx_the_first_batch_is_described)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+
+    cli_result r = cli_run(IN "$P train " TABLE "train.steps=2 --out run", d);
+
+    CHECK_INT(r.code, 0);
+    const char *at = strstr(r.err, "first batch: label i");
+    double lo, hi, mean, std;
+    CHECK_MSG(at && strstr(r.err, "first batch: "), "%s", r.err);
+    CHECK_MSG(sscanf(strchr(at, ']'), "], %lf to %lf, mean %lf, std %lf", &lo, &hi, &mean, &std) ==
+                  4,
+              "%s", at);
+    CHECK(lo == 0 && hi >= 1 && mean > lo && mean < hi && std > 0);
+    CHECK_RUN(cli_run(IN "grep -c '\"event\":\"batch\",\"inputs\":\\[{' run/log.jsonl", d), 0, "");
+    CHECK_RUN(
+        cli_run(
+            IN
+            "$P train regress/tiny data.source=synthetic train.steps=1 2>&1 | grep -c 'first batch' | grep -q 0",
+            d),
+        0, "");
+}
+
 TEST(onnx_weights_keep_the_names_of_the_state_dict)
 {
     WANT_ONNX();

@@ -5,6 +5,9 @@ OUT/NAME-EXPORTER has the form of the standard's node tests (model.onnx, test_da
 output_K.pb: the outputs in evaluation mode), and for training target.pb and losses.txt: the learning rate
 and the losses of five steps of AdamW on the mean squared difference between the first output and the target, in training mode
 without dropout. tests/onnx/test_onnx_models.c runs them. Without names: all models.
+
+Some networks magnify rounding: PyTorch's losses in f32 change in f64, or when weights change by a millionth (two elements of a max pool's
+window change places). Their training is compared in f64, in a folder OUT/NAME-EXPORTER-f64 of the same model in f64; the folder in f32 has no losses.
 """
 import copy
 import pathlib
@@ -48,6 +51,14 @@ def torchvision_model(name, size, **keys):
 def timm_model(name, size, **keys):
     import timm
     return timm.create_model(name, pretrained=False, num_classes=10, **keys), images(size)
+
+
+def vgg():
+    """With a small classifier: 500 MB of f32 become 38."""
+    m, args = torchvision_model("vgg11_bn", 32)
+    m.avgpool = torch.nn.AdaptiveAvgPool2d(1)
+    m.classifier = torch.nn.Sequential(torch.nn.Linear(512, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    return m, args
 
 
 def deeplab():
@@ -169,6 +180,138 @@ class Mlp(torch.nn.Module):
         return self.b(torch.tanh(self.a(x)))
 
 
+class Fourier(torch.nn.Module):
+    """A neural operator: modes of a cosine basis mixed by einsum."""
+
+    def __init__(self):
+        super().__init__()
+        n, modes = 16, 6
+        grid = torch.arange(n) + 0.5
+        self.register_buffer("basis", torch.cos(torch.pi * grid[None] * torch.arange(modes)[:, None] / n) * (2 / n) ** 0.5)
+        self.lift, self.drop = torch.nn.Conv2d(1, 8, 1), torch.nn.Conv2d(8, 1, 1)
+        self.mix = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(8, 8, modes, modes) / 8) for _ in range(2))
+        self.local = torch.nn.ModuleList(torch.nn.Conv2d(8, 8, 1) for _ in range(2))
+
+    def forward(self, x):
+        x = self.lift(x)
+        for mix, local in zip(self.mix, self.local):
+            f = torch.einsum("bchw,mh,nw->bcmn", x, self.basis, self.basis)
+            f = torch.einsum("bcmn,cdmn->bdmn", f, mix)
+            x = torch.nn.functional.gelu(torch.einsum("bdmn,mh,nw->bdhw", f, self.basis, self.basis) + local(x))
+        return self.drop(x)
+
+
+class Flow(torch.nn.Module):
+    """All pairs of two feature maps, and steps that look up a warped second map."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2, 1), torch.nn.InstanceNorm2d(8), torch.nn.ReLU(),
+                                            torch.nn.Conv2d(8, 8, 3, 1, 1))
+        self.update = torch.nn.Conv2d(8 + 8 + 2 + 64, 2, 3, padding=1)
+
+    def forward(self, a, b):
+        a, b = self.features(a), self.features(b)
+        n, c, h, w = a.shape
+        pairs = torch.einsum("nchw,ncyx->nyxhw", a, b).reshape(n, h * w, h, w) / c ** 0.5
+        y, x = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
+        flow = torch.zeros(n, 2, h, w)
+        for _ in range(2):
+            grid = torch.stack((x, y), -1)[None] + flow.permute(0, 2, 3, 1)
+            warped = torch.nn.functional.grid_sample(b, grid, align_corners=True, padding_mode="border")
+            flow = flow + 0.1 * torch.tanh(self.update(torch.cat((a, warped, flow, pairs), 1)))
+        return torch.nn.functional.interpolate(flow, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+class Unet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        conv = lambda i, o: torch.nn.Sequential(torch.nn.Conv2d(i, o, 3, padding=1), torch.nn.GroupNorm(2, o), torch.nn.SiLU())
+        self.a, self.b, self.c = conv(3, 8), conv(8, 16), conv(16, 32)
+        self.up1, self.up2 = torch.nn.ConvTranspose2d(32, 16, 2, 2), torch.nn.ConvTranspose2d(16, 8, 4, 2, 1)
+        self.d, self.e = conv(32, 16), conv(16, 8)
+        self.head = torch.nn.Conv2d(8, 2, 1)
+
+    def forward(self, x):
+        a = self.a(x)
+        b = self.b(torch.nn.functional.avg_pool2d(a, 2))
+        c = self.c(torch.nn.functional.max_pool2d(b, 2))
+        b = self.d(torch.cat((self.up1(c), b), 1))
+        return self.head(self.e(torch.cat((self.up2(b), a), 1)))
+
+
+def hugged(cls, config, inputs, names, extra=None, **keys):
+    import transformers
+    m = getattr(transformers, cls)(getattr(transformers, config)(**keys))
+    return First(m, names, extra), inputs
+
+
+SMALL = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+             max_position_embeddings=32)
+
+
+def text_model(cls, config, **keys):
+    return hugged(cls, config, tokens(99), ["input_ids"], {"use_cache": False} if "Causal" in cls else None, **{**SMALL, **keys})
+
+
+def t5_full():
+    return hugged("T5ForConditionalGeneration", "T5Config", tokens(99) + tokens(99, 8), ["input_ids", "decoder_input_ids"],
+                  {"use_cache": False}, vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4,
+                  decoder_start_token_id=0)
+
+
+def segformer():
+    return hugged("SegformerForSemanticSegmentation", "SegformerConfig", images(64), ["pixel_values"], num_labels=4,
+                  depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32], num_attention_heads=[1, 2, 3, 4], decoder_hidden_size=16)
+
+
+def wav2vec():
+    return hugged("Wav2Vec2ForCTC", "Wav2Vec2Config", (torch.randn(2, 800),), ["input_values"], hidden_size=32, vocab_size=12,
+                  num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, conv_dim=(16, 16), conv_kernel=(10, 3),
+                  conv_stride=(5, 2), num_feat_extract_layers=2, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=4,
+                  mask_time_prob=0.0, layerdrop=0.0)
+
+
+def clip_vision():
+    return hugged("CLIPVisionModelWithProjection", "CLIPVisionConfig", images(32), ["pixel_values"], hidden_size=32,
+                  intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8, projection_dim=16)
+
+
+def clip_text():
+    return hugged("CLIPTextModelWithProjection", "CLIPTextConfig", tokens(99), ["input_ids"], hidden_size=32, vocab_size=99,
+                  intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32, projection_dim=16,
+                  eos_token_id=98)
+
+
+# Models that the importer was not written for; `others` on the command line exports them.
+OTHERS = {
+    "regnet": lambda: timm_model("regnety_002", 64),
+    "mobilevit": lambda: timm_model("mobilevit_xxs", 64),
+    "efficientnetv2": lambda: timm_model("tf_efficientnetv2_b0", 64),
+    "maxvit": lambda: timm_model("maxvit_pico_rw_256", 64, img_size=64),
+    "swinv2": lambda: timm_model("swinv2_cr_tiny_ns_224", 64, img_size=64, window_size=2, depths=(1, 1, 2, 1), embed_dim=48),
+    "deit": lambda: timm_model("deit_tiny_distilled_patch16_224", 32, img_size=32, depth=2),
+    "beit": lambda: timm_model("beitv2_base_patch16_224", 32, img_size=32, depth=2, embed_dim=48, num_heads=4),
+    "mixer": lambda: timm_model("mixer_s32_224", 64, img_size=64, num_blocks=2, embed_dim=64),
+    "coatnet": lambda: timm_model("coatnet_pico_rw_224", 64, img_size=64),
+    "convmixer": lambda: timm_model("convmixer_768_32", 56),
+    "pvt": lambda: timm_model("pvt_v2_b0", 64),
+    "shufflenet": lambda: torchvision_model("shufflenet_v2_x0_5", 64),
+    "googlenet": lambda: torchvision_model("googlenet", 64, aux_logits=False, init_weights=False),
+    "segformer": segformer, "wav2vec": wav2vec, "clip_vision": clip_vision, "clip_text": clip_text, "t5_full": t5_full,
+    "distilbert": lambda: hugged("DistilBertForSequenceClassification", "DistilBertConfig", tokens(99), ["input_ids"],
+                                 vocab_size=99, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=32),
+    "roberta": lambda: text_model("RobertaForMaskedLM", "RobertaConfig"),
+    "albert": lambda: text_model("AlbertForMaskedLM", "AlbertConfig", embedding_size=16),
+    "opt": lambda: text_model("OPTForCausalLM", "OPTConfig", ffn_dim=64, word_embed_proj_dim=32),
+    "gptneox": lambda: text_model("GPTNeoXForCausalLM", "GPTNeoXConfig"),
+    "mistral": lambda: text_model("MistralForCausalLM", "MistralConfig", num_key_value_heads=2, sliding_window=8),
+    "qwen": lambda: text_model("Qwen2ForCausalLM", "Qwen2Config", num_key_value_heads=2),
+    "gemma": lambda: text_model("GemmaForCausalLM", "GemmaConfig", num_key_value_heads=1, head_dim=8),
+    "fourier": lambda: (Fourier(), (torch.randn(2, 1, 16, 16),)),
+    "flow": lambda: (Flow(), (torch.randn(2, 3, 16, 16), torch.randn(2, 3, 16, 16))),
+    "unet_plain": lambda: (Unet(), images(16)),
+}
 MODELS = {
     "mlp": lambda: (Mlp(), (torch.randn(4, 6),)),
     "small": lambda: (Small(), images(8, 4)),
@@ -180,7 +323,7 @@ MODELS = {
     "mobilenet_v3": lambda: torchvision_model("mobilenet_v3_small", 64),
     "efficientnet_b0": lambda: torchvision_model("efficientnet_b0", 64),
     "convnext_tiny": lambda: torchvision_model("convnext_tiny", 32),
-    "vgg11": lambda: torchvision_model("vgg11_bn", 64),
+    "vgg11": vgg,
     "densenet121": lambda: torchvision_model("densenet121", 64),
     "vit": lambda: timm_model("vit_tiny_patch16_224", 32, img_size=32, depth=3),
     "swin": lambda: torchvision_model("swin_t", 64),
@@ -248,14 +391,67 @@ def losses(model, args, target):
     return out
 
 
+def double(args):
+    return tuple(a.double() if a.is_floating_point() else a for a in args)
+
+
+def nudged(model, seed):
+    """The model with weights changed by a millionth: as much as gradients differ between kernels."""
+    model = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1 + 1e-6 * torch.randn(p.shape, generator=generator))
+    return model
+
+
+def unstable(*traces):
+    """Whether rounding changes a loss by more than a third of the tests' tolerance."""
+    return any(max(x) - min(x) > 3e-5 * max(1, abs(x[0])) for x in zip(*traces))
+
+
+def write(folder, model, args, exporter, target, trace):
+    """Writes one folder; False: the exporter fails."""
+    data = folder / "test_data_set_0"
+    data.mkdir(parents=True, exist_ok=True)
+    exported = copy.deepcopy(model)
+    try:
+        export(exported, args, str(folder / "model.onnx"), exporter)
+    except Exception as e:  # the exporter's own limits
+        (folder / "skipped.txt").write_text(f"{type(e).__name__}: {str(e)[:300]}\n")
+        (folder / "model.onnx").unlink(missing_ok=True)
+        print(f"{folder.name}: the exporter fails: {str(e).splitlines()[0][:160]}", flush=True)
+        return
+    strip(str(folder / "model.onnx"))
+    given = [i.name for i in onnx.load(str(folder / "model.onnx"), load_external_data=False).graph.input]
+    for i, a in enumerate(args):
+        if f"in{i}" in given:
+            save(a.numpy(), data / f"input_{given.index(f'in{i}')}.pb")
+    with torch.no_grad():  # exporting in training mode changes running statistics
+        save(exported.eval()(*args).numpy(), data / "output_0.pb")
+    save(target.numpy(), data / "target.pb")
+    frozen = [n for n, p in model.named_parameters() if not p.requires_grad]
+    (folder / "frozen.txt").write_text(",".join(frozen))
+    # Optimising exporters fold BatchNorm into convolutions and share initializers of equal values.
+    if exporter in ("old", "new") and trace:
+        (folder / "losses.txt").write_text("".join(f"{x:.9g}\n" for x in trace))
+    print(f"{folder.name}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
     exporters = ("old", "oldeval", "new", "newopt")
     wanted = [a for a in sys.argv[2:] if a not in exporters] or list(MODELS)
+    if wanted == ["others"]:
+        wanted = list(OTHERS)
     chosen = [a for a in sys.argv[2:] if a in exporters] or exporters
     for name in wanted:
         torch.manual_seed(0)
-        model, args = MODELS[name]()
+        try:
+            model, args = {**MODELS, **OTHERS}[name]()
+        except Exception as e:  # another version of the library
+            print(f"{name}: the library fails: {str(e).splitlines()[0][:160]}", flush=True)
+            continue
         model = without_dropout(model).eval()
         for m in model.modules():  # statistics that evaluation notices
             if isinstance(m, torch.nn.modules.batchnorm._BatchNorm):
@@ -265,32 +461,16 @@ def main():
             y = model(*args)
         target = torch.randn_like(y)
         trace = losses(model, args, target)
+        try:
+            wide = copy.deepcopy(model).double()
+            exact = losses(wide, double(args), target.double())
+        except RuntimeError:  # a library's code that is f32 only
+            exact = trace
+        shaky = unstable(trace, exact, *(losses(nudged(model, i), args, target) for i in range(3)))
         for exporter in chosen:
-            folder = out / f"{name}-{exporter}"
-            data = folder / "test_data_set_0"
-            data.mkdir(parents=True, exist_ok=True)
-            exported = copy.deepcopy(model)
-            try:
-                export(exported, args, str(folder / "model.onnx"), exporter)
-            except Exception as e:  # the exporter's own limits
-                (folder / "skipped.txt").write_text(f"{type(e).__name__}: {str(e)[:300]}\n")
-                (folder / "model.onnx").unlink(missing_ok=True)
-                print(f"{name}-{exporter}: the exporter fails: {str(e).splitlines()[0][:160]}", flush=True)
-                continue
-            strip(str(folder / "model.onnx"))
-            given = [i.name for i in onnx.load(str(folder / "model.onnx"), load_external_data=False).graph.input]
-            for i, a in enumerate(args):
-                if f"in{i}" in given:
-                    save(a.numpy(), data / f"input_{given.index(f'in{i}')}.pb")
-            with torch.no_grad():  # exporting in training mode changes running statistics
-                save(exported.eval()(*args).numpy(), data / "output_0.pb")
-            save(target.numpy(), data / "target.pb")
-            frozen = [n for n, p in model.named_parameters() if not p.requires_grad]
-            (folder / "frozen.txt").write_text(",".join(frozen))
-            # Optimising exporters fold BatchNorm into convolutions and share initializers of equal values.
-            if exporter in ("old", "new"):
-                (folder / "losses.txt").write_text("".join(f"{x:.9g}\n" for x in trace))
-            print(f"{name}-{exporter}: {(folder / 'model.onnx').stat().st_size} bytes", flush=True)
+            write(out / f"{name}-{exporter}", model, args, exporter, target, None if shaky else trace)
+            if shaky and exporter in ("old", "new"):
+                write(out / f"{name}-{exporter}-f64", wide, double(args), exporter, target.double(), exact)
 
 
 main()

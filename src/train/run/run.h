@@ -23,6 +23,13 @@
 /* The engine's own configuration keys. */
 extern const pl_config_entry pl_engine_schema[];
 
+/* Statistics of the first micro-batch (first_batch.c). */
+typedef struct pl_first_batch {
+    bool seen;
+    int n;
+    pl_input_stats input[PL_MAX_INPUT_STATS];
+} pl_first_batch;
+
 /* Progress of the steps of a run. */
 typedef struct pl_run_steps {
     int64_t done;   /* steps taken, which is the run's position in its data */
@@ -31,6 +38,7 @@ typedef struct pl_run_steps {
     bool trace_nan; /* every kernel's results are checked; see pl_run_trace_nan */
     pl_plateau plateau;
     int64_t warmup; /* updates of section optim before its schedule reaches the full rate */
+    pl_first_batch first;
 } pl_run_steps;
 
 /* Sets info->spiked. PL_ERR_NUMERIC when the guard ends the run. */
@@ -106,6 +114,11 @@ void pl__run_target(pl_run *r);
 /* Returns the slot of keys stop.*, f64[3]: {evaluations seen, best, evaluations since the best};
  * created if absent. */
 int pl__stop_slot(pl_store *s);
+
+/* ---- first_batch.c ---- */
+/* Measures the inputs of p, whose first micro-batch is read, unless that is done or the samples are
+ * made up. */
+void pl__first_batch(pl_run *r, const pl_program *p);
 
 /* ---- samples.c ---- */
 /* Copies the description of the pictures into the build. */

@@ -145,6 +145,7 @@ static pl_status begin(pl_run *r, const pl_step_program *t, int64_t micro_batch,
         .of = t, .program = micro_batch < 0 ? t->apply : t->run, .read[0] = pl_sys_now_ns()};
     if (micro_batch >= 0 && !r->steps.ahead)
         PL_TRY(read_micro_batch(r, t->run, r->steps.done, micro_batch));
+    if (micro_batch >= 0) pl__first_batch(r, t->run);
     next.read[1] = next.start = pl_sys_now_ns();
     if (micro_batch >= 0) r->steps.ahead = false;
     if (!last->program) info->data_ms += after_ms(next.read, 0);
