@@ -127,7 +127,7 @@ typedef enum pl_slot_kind {
     PL_SLOT_PARAM,     /* a weight: saved in model files, counted as a parameter */
     PL_SLOT_BUFFER,    /* model state that is not trained, e.g. running statistics: saved too */
     PL_SLOT_OPTIMIZER, /* moments, EMA copies: saved in checkpoints only */
-    PL_SLOT_COUNTER    /* step and RNG counters: saved in checkpoints only */
+    PL_SLOT_COUNTER    /* step and RNG counters, constants: saved in checkpoints only */
 } pl_slot_kind;
 
 typedef enum pl_init_kind {

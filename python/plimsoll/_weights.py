@@ -39,10 +39,10 @@ def load_weights(module: "torch.nn.Module", path: Union[str, os.PathLike[str]]) 
     """Loads a model file of a run into the module; returns the names that the file does not have.
 
     A name of the file that the module does not know is an error: the file is of another module.
-    Tensors named "constant." are values that the import computed; no module has them.
+    The file lacks second names of tied weights, and buffers that an exporter folded.
     """
     state = module.state_dict()
-    found = {k: v for k, v in read_tensors(path).items() if not k.startswith("constant.")}
+    found = read_tensors(path)
     unknown = [name for name in found if name not in state]
     if unknown:
         raise KeyError(f"{os.fspath(path)}: the module has no {', '.join(unknown[:5])}"

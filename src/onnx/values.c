@@ -201,7 +201,8 @@ static pl_val host_value(pl_ox_build *b, pl_ox_val *v)
         return h->i[0] ? pl_shift(b->g, x, (double)h->i[0]) : x;
     }
     bool narrow = v->dtype == PL_F16 || v->dtype == PL_BF16;
-    pl_slot slot = {.kind = PL_SLOT_BUFFER};
+    /* a value that folding made is not in model files: no state_dict has it */
+    pl_slot slot = {.kind = v->init ? PL_SLOT_BUFFER : PL_SLOT_COUNTER};
     slot.type.dtype = narrow ? PL_F32 : v->dtype;
     pl_ox_slot s = {.init = v->init, .host = v->init ? (pl_ox_host){0} : *h, .rank = v->rank};
     memcpy(s.dim, v->dim, sizeof s.dim);

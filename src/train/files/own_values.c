@@ -11,13 +11,19 @@ static bool in_host(pl_run *r, int slot)
     return !pl_store_slot(r->store, slot)->shards && pl_session_slot(r->session, slot);
 }
 
+/* Weights, buffers and constants. */
+static bool may_have(const pl_slot *s)
+{
+    return pl__slot_in_model(s) || s->kind == PL_SLOT_COUNTER;
+}
+
 static size_t block_bytes(pl_run *r)
 {
     size_t most = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         size_t bytes = pl_type_bytes(pl_slot_type(s));
-        if (pl__slot_in_model(s) && !in_host(r, i) && bytes > most) most = bytes;
+        if (may_have(s) && !in_host(r, i) && bytes > most) most = bytes;
     }
     return most;
 }
@@ -39,7 +45,7 @@ static pl_status read_slots(pl_run *r, char *block)
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         bool known = false;
-        if (!pl__slot_in_model(s)) continue;
+        if (!may_have(s)) continue;
         PL_TRY(in_host(r, i)
                    ? r->recipe->value(r->recipe->own, s, pl_session_slot(r->session, i), &known)
                    : read_through(r, i, block, &known));
