@@ -147,6 +147,17 @@ def _file_of(model: Model, example_inputs: Optional[_export.Example], folder: Pa
     return _export.export(model, example_inputs, os.path.join(folder, "model.onnx"), dims)
 
 
+def _frozen(model: Model, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys, with what the module does not train in `frozen`: a file does not tell that."""
+    if isinstance(model, (str, os.PathLike)) or "trainable" in keys:
+        return dict(keys)
+    names = [n for n, p in model.named_parameters() if not p.requires_grad]
+    names += [n for n, b in model.named_buffers() if b.is_floating_point()
+              and not n.endswith(("running_mean", "running_var"))]
+    asked = [keys["frozen"]] if keys.get("frozen") else []
+    return {**keys, "frozen": ",".join([*asked, *names])} if names else dict(keys)
+
+
 def _options(memory: Optional[str], device: Optional[str]) -> list[str]:
     chosen = [] if memory is None else ["--memory", str(memory)]
     return chosen if device is None else [*chosen, "--device", device]
@@ -164,7 +175,7 @@ def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
         path = _file_of(model, example_inputs, folder, dynamic)
         text = _program.ask(["plan", path, "--json", *_options(memory, device),
-                             *_program.settings(keys)], accept=(0, 3))
+                             *_program.settings(_frozen(model, keys))], accept=(0, 3))
     p = json.loads(text)
     return Plan(p["fits"], p["total_bytes"], p.get("minimum_bytes"), p["predicted_step_ms"],
                 p["parameters"], p)
@@ -201,7 +212,7 @@ def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
     run = Run(out)
     _last = run
     _program.follow(["train", path, f"loss={loss}", f"data.path={place}", "--out", out,
-                     *_options(memory, device), *_program.settings(keys)])
+                     *_options(memory, device), *_program.settings(_frozen(model, keys))])
     if not isinstance(model, (str, os.PathLike)):
         run.load(model)
     return run

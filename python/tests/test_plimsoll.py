@@ -70,6 +70,30 @@ class Package(unittest.TestCase):
         self.assertGreater(run.evaluations[-1]["accuracy"], 0.9)
         self.assertIn("<svg", plimsoll.last_run().plot().svg)
 
+    def test_frozen_parameters_and_buffers_keep_their_values(self):
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 2)
+                self.a.weight.requires_grad_(False)
+                self.register_buffer("basis", torch.linspace(0.5, 1.5, 8))
+
+            def forward(self, x):
+                return self.b(torch.tanh(self.a(x)) * self.basis)
+
+        module = Scaled()
+        before = {k: v.clone() for k, v in module.state_dict().items()}
+        data = {"x": torch.randn(32, 4), "target": torch.randn(32, 2)}
+
+        plimsoll.train(module, torch.zeros(2, 4), loss="mse", data=data, batch=8,
+                       out=os.path.join(self.dir.name, "frozen"), **{"train.steps": 5})
+
+        after = module.state_dict()
+        for name in ("a.weight", "basis"):
+            self.assertTrue(torch.equal(before[name], after[name]), name)
+        for name in ("a.bias", "b.weight"):
+            self.assertFalse(torch.equal(before[name], after[name]), name)
+
     def test_predictions_equal_the_module_with_the_trained_weights(self):
         data = samples()
         out = os.path.join(self.dir.name, "run")

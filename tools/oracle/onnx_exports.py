@@ -431,6 +431,7 @@ def write(folder, model, args, exporter, target, trace):
         save(exported.eval()(*args).numpy(), data / "output_0.pb")
     save(target.numpy(), data / "target.pb")
     frozen = [n for n, p in model.named_parameters() if not p.requires_grad]
+    frozen += [n for n, b in model.named_buffers() if b.is_floating_point() and not n.endswith(("running_mean", "running_var"))]
     (folder / "frozen.txt").write_text(",".join(frozen))
     # Optimising exporters fold BatchNorm into convolutions and share initializers of equal values.
     if exporter in ("old", "new") and trace:
