@@ -12,7 +12,7 @@ AUTHORS_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/authors/authors*.c) 
 SIM_OBJ   := $(patsubst %,$(BUILD)/cudasim/%.o,$(wildcard tests/cudasim/*.cpp tests/cudasim/*.c) src/cuda/ops/many.c \
  $(shell grep -l '"cuda/\(device/launch\|ops/merge\).h"' src/cuda/*/*.cu) \
  $(shell grep -LE '"cuda/(conv/conv|device/dnn)_graph.h"' src/cuda/conv/*.c src/cuda/matmul/*.c src/cuda/attention/*.c))
-SIM_CXX   ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),g++)
+SIM_CXX   ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),$(CXX))
 SIM_FLAGS := -x c++ -std=c++17 -O1 -g1 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno \
  -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow -Wno-unknown-pragmas -Wno-pass-failed \
  $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -I. -MMD -MP \

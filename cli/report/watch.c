@@ -11,11 +11,15 @@
 #include "watch_state.h"
 
 #if __has_include(<microhttpd.h>)
+# include <microhttpd.h>
+#endif
+
+/* MHD_run_wait came with this version; Debian 11 has an older one. */
+#if defined MHD_VERSION && MHD_VERSION >= 0x00097206
 # include <arpa/inet.h>
 # include <dlfcn.h>
 # include <errno.h>
 # include <fcntl.h>
-# include <microhttpd.h>
 # include <stdlib.h>
 # include <string.h>
 # include <sys/random.h>
@@ -335,8 +339,8 @@ static int serve_run(const char *dir, int port, const volatile sig_atomic_t *sto
 
 const char *watch_missing(void)
 {
-    return "this program was built without libmicrohttpd (apt-get install libmicrohttpd-dev, then "
-           "build again)";
+    return "this program was built without libmicrohttpd 0.9.73 or newer (apt-get install "
+           "libmicrohttpd-dev, then build again)";
 }
 
 static int serve_run(const char *dir, int port, const volatile sig_atomic_t *stop)
