@@ -6,7 +6,7 @@
 
 /* The options as given; NULL or false: not given. */
 typedef struct plan_options {
-    const char *memory, *device, *ranks, *link, *phase;
+    const char *memory, *host_memory, *disk, *device, *ranks, *link, *phase;
     const char *timeline, *snapshot, *sweep;
     const char *csv, *out, *capacity;     /* standalone_pack */
     const char *trace, *budget, *seconds; /* standalone_recompute */
@@ -40,6 +40,10 @@ const cli_help cli_help_plan = {
         (const cli_option[]){
             {"--memory", "SIZE", AT(memory),
              "memory budget of the whole process (same as memory=SIZE)"},
+            {"--host-memory", "SIZE", AT(host_memory),
+             "host memory for what the GPU has no room for (same as host_memory=SIZE)"},
+            {"--disk", "SIZE:FOLDER", AT(disk),
+             "file for what the CPU's budget has no room for (same as disk=SIZE:FOLDER)"},
             {"--device", "DEVICE", AT(device),
              "plan for a GPU, present or not: t4, rtx4090, h100, ... (same as device=DEVICE)"},
             {"--ranks", "N", AT(ranks),
@@ -242,7 +246,7 @@ static int print_config(const cli_args *a, const char *memory)
 int cmd_plan(int argc, char **argv)
 {
     plan_options o = {.json = false};
-    char device[96], ranks[32], link[96];
+    char device[96], ranks[32], link[96], host[64], disk[4200];
     cli_args a;
     cli_parse(argc, argv, &cli_help_plan, &o, &a);
     if (o.csv || o.trace) cli_want(&a, 0, 0, o.csv ? "plan --csv" : "plan --trace", "no CONFIG");
@@ -257,6 +261,8 @@ int cmd_plan(int argc, char **argv)
         return 2;
     }
     cli_want(&a, 1, 1, "plan", "one configuration");
+    cli_override(&a, "host_memory", o.host_memory, host, sizeof host);
+    cli_override(&a, "disk", o.disk, disk, sizeof disk);
     cli_override(&a, "device", o.device, device, sizeof device);
     cli_override(&a, "ranks", o.ranks, ranks, sizeof ranks);
     cli_override(&a, "link", o.link, link, sizeof link);

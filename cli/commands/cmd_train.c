@@ -14,7 +14,7 @@
 
 /* The options as given; NULL or false: not given. */
 typedef struct train_options {
-    const char *out, *memory, *device, *ranks;
+    const char *out, *memory, *disk, *device, *ranks;
     bool fresh, json, quiet, trace_nan, print_config;
 } train_options;
 
@@ -33,6 +33,8 @@ const cli_help cli_help_train = {
             {"--out", "RUN", AT(out), "run folder; an existing run in the folder is resumed"},
             {"--memory", "SIZE", AT(memory),
              "memory budget of the whole process, e.g. 2GiB (same as memory=SIZE)"},
+            {"--disk", "SIZE:FOLDER", AT(disk),
+             "file for what the CPU's budget has no room for (same as disk=SIZE:FOLDER)"},
             {"--device", "DEVICE", AT(device), "device to train on (same as device=DEVICE)"},
             {"--ranks", "N", AT(ranks),
              "start N ranks on this machine with mpirun (same as ranks=N)"},
@@ -189,7 +191,7 @@ static int open_and_train(trainer *t, const train_options *o, cli_args *a, char 
 int cmd_train(int argc, char **argv)
 {
     train_options o = {.ranks = NULL};
-    char device[96];
+    char device[96], disk[4200];
     cli_args a;
     cli_parse(argc, argv, &cli_help_train, &o, &a);
     cli_want(&a, 1, 1, "train", "one configuration");
@@ -204,6 +206,7 @@ int cmd_train(int argc, char **argv)
     t->json = o.json;
     t->quiet = o.quiet;
     t->trace_nan = o.trace_nan;
+    cli_override(&a, "disk", o.disk, disk, sizeof disk);
     cli_override(&a, "device", o.device, device, sizeof device);
     a.argv = argv - 1; /* of main: the program's name comes before the command's */
     int code = open_and_train(t, &o, &a, argv);

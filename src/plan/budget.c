@@ -24,12 +24,13 @@ struct pl_budget {
     pl_plan_opts opts; /* the caller's, with the limits of pl_budget_limit */
     pl_budget_base base;
     enum pl_checkpointing how;
-    pl_expanded_plan *set; /* NULL: the keep-all plan */
-    pl__search *search;    /* NULL: none is under way */
-    uint64_t minimum;      /* smallest arena found so far; 0: none */
-    bool minimum_final;    /* final: searches find no smaller arena */
-    uint64_t minimum_held; /* host memory of that plan; 0: not known, or the keep-all plan */
-    uint64_t refused;      /* the largest arena for which a search found no plan */
+    pl_expanded_plan *set;       /* NULL: the keep-all plan */
+    pl__search *search;          /* NULL: none is under way */
+    uint64_t minimum;            /* smallest arena found so far; 0: none */
+    bool minimum_final;          /* final: searches find no smaller arena */
+    uint64_t minimum_held;       /* host memory of that plan; 0: not known, or the keep-all plan */
+    uint64_t refused;            /* the largest arena for which a search found no plan */
+    const pl_level_opts *levels; /* NULL: the device only */
 };
 
 /* ---- the search ------------------------------------------------------------------------- */
@@ -70,21 +71,22 @@ static void note_minimum(pl_budget *b)
     if (f->minimum_held) b->minimum_held = f->minimum_held;
 }
 
+/* Returns the effort of a search, in nanoseconds: per unit, and at most. */
+static uint64_t effort_of(const pl_budget *b)
+{
+    enum { EFFORT = 240000, MOST = 500000000 };
+    uint64_t effort = (uint64_t)b->base.units->n * EFFORT;
+    if (effort > MOST) effort = MOST;
+    return b->base.effort ? b->base.effort : effort;
+}
+
 static pl_status search_plan(pl_budget *b, uint64_t arena_budget, pl_expanded_plan **out)
 {
-    enum {
-        EFFORT = 240000,
-        MOST = 500000000
-    }; /* effort of a search, in nanoseconds: per unit, and
-                                                 * limit */
     PL_FAIL_IF(arena_budget <= b->refused, PL_ERR_FIT,
                "no plan found for an arena of %llu bytes; the smallest found is %llu",
                (unsigned long long)arena_budget, (unsigned long long)b->minimum);
     PL_TRY(need_search(b));
-    uint64_t effort = (uint64_t)b->base.units->n * EFFORT;
-    if (effort > MOST) effort = MOST;
-    if (b->base.effort) effort = b->base.effort;
-    pl_status rc = pl__search_solve(b->search, arena_budget, effort, out);
+    pl_status rc = pl__search_solve(b->search, arena_budget, effort_of(b), out);
     note_minimum(b);
     if (rc == PL_ERR_FIT && b->minimum_final) b->refused = arena_budget;
     return rc;
@@ -143,6 +145,32 @@ void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_byt
     b->opts.host_bytes = search_bytes;
 }
 
+void pl_budget_levels(pl_budget *b, const pl_level_opts *levels)
+{
+    pl_budget_trim(b);
+    b->levels = levels;
+    b->minimum = b->minimum_held = b->refused = 0;
+    b->minimum_final = false;
+}
+
+/* Whether slots live below the device: then the keep-all plan cannot run. */
+static bool has_homes(const pl_budget *b)
+{
+    const pl_homes *h = b->levels ? b->levels->homes : NULL;
+    for (uint32_t i = 0; h && i < h->n; i++)
+        if (h->level[i]) return true;
+    return false;
+}
+
+/* Plans with moves, and with recompute where that is faster. */
+static pl_status search_levels(pl_budget *b, uint64_t arena_budget, pl_expanded_plan **out)
+{
+    PL_TRY(need_search(b));
+    bool stays = !has_homes(b) && b->how == PL_CHECKPOINT_AUTO;
+    return pl__search_levels(b->search, b->levels, b->how, arena_budget, stays ? effort_of(b) : 0,
+                             out);
+}
+
 static uint64_t arena_of(const pl_budget *b, const pl_expanded_plan *t)
 {
     return t ? t->plan->arena_bytes : b->base.keep_all->arena_bytes;
@@ -151,8 +179,10 @@ static uint64_t arena_of(const pl_budget *b, const pl_expanded_plan *t)
 pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget)
 {
     pl_expanded_plan *plan = NULL;
-    bool fits = !arena_budget || arena_of(b, NULL) <= arena_budget;
-    if (b->how == PL_CHECKPOINT_BLOCKS)
+    bool fits = (!arena_budget || arena_of(b, NULL) <= arena_budget) && !has_homes(b);
+    if (b->levels && !fits)
+        PL_TRY(search_levels(b, arena_budget, &plan));
+    else if (b->how == PL_CHECKPOINT_BLOCKS)
         PL_TRY(run_segments(b, &plan));
     else if (b->how == PL_CHECKPOINT_AUTO && !fits)
         PL_TRY(search_plan(b, arena_budget, &plan));
@@ -175,7 +205,13 @@ const pl_expanded_plan *pl_budget_plan(const pl_budget *b)
 
 pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes)
 {
-    if (b->how != PL_CHECKPOINT_AUTO) {
+    if (b->levels) {
+        if (!b->minimum) {
+            PL_TRY(need_search(b));
+            PL_TRY(pl__search_levels_minimum(b->search, b->levels, &b->minimum));
+            b->minimum_final = true;
+        }
+    } else if (b->how != PL_CHECKPOINT_AUTO) {
         b->minimum = arena_of(b, b->set);
     } else if (!b->minimum_final && (!b->minimum || b->minimum > enough)) {
         PL_TRY(need_search(b));
@@ -205,7 +241,8 @@ static uint64_t more_than_set(const pl_budget *b, uint64_t host_bytes)
 pl_status pl_budget_foresee(pl_budget *b, uint64_t arena_budget, uint64_t *host_bytes)
 {
     *host_bytes = 0;
-    if (b->how != PL_CHECKPOINT_AUTO || arena_of(b, NULL) <= arena_budget) return PL_OK;
+    if (b->levels || b->how != PL_CHECKPOINT_AUTO || arena_of(b, NULL) <= arena_budget)
+        return PL_OK;
     PL_TRY(need_search(b));
     PL_TRY(pl__search_foresee(b->search, arena_budget, host_bytes));
     *host_bytes = more_than_set(b, *host_bytes);
@@ -216,7 +253,7 @@ pl_status pl_budget_lean(pl_budget *b, uint64_t *arena_bytes, uint64_t *host_byt
 {
     uint64_t held = b->minimum_held;
     *arena_bytes = b->minimum;
-    if (b->search) PL_TRY(pl__search_lean(b->search, arena_bytes, &held));
+    if (b->search && !b->levels) PL_TRY(pl__search_lean(b->search, arena_bytes, &held));
     *host_bytes = more_than_set(b, held);
     return PL_OK;
 }

@@ -16,6 +16,7 @@
 
 #include "plan/core/expand.h"
 #include "plan/core/plan.h"
+#include "plan/levels/level_plan.h"
 
 typedef struct pl_budget pl_budget;
 
@@ -38,6 +39,7 @@ typedef struct pl_expanded_plan {
     uint64_t *work_bytes; /* of opts */
     const pl_budget_base *base;
     double recompute_ns; /* time of the units that run a second time */
+    double total_ns;     /* predicted time with moves and waiting; 0: there are no moves */
 } pl_expanded_plan;
 
 /* Starts with the keep-all plan. `how`: PL_CHECKPOINT_AUTO searches; PL_CHECKPOINT_BLOCKS runs the
@@ -48,6 +50,11 @@ void pl_budget_free(pl_budget *b); /* NULL is fine */
 /* Limits later searches: they return PL_ERR_STOPPED soon after *stop becomes nonzero (borrowed;
  * NULL: never), and keep candidate lists of about search_bytes (0: no limit). */
 void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes);
+
+/* Lets later plans use levels below the device (borrowed; NULL: the device only), and forgets what
+ * earlier searches found. The plan that is set stays until the next pl_budget_set; that must follow
+ * where slots live elsewhere now. */
+void pl_budget_levels(pl_budget *b, const pl_level_opts *levels);
 
 /* Replaces the plan with the cheapest plan found whose arena is at most arena_budget (0: no limit).
  * PL_ERR_FIT changes nothing; the message proves by a unit that the budget is below the bound, or

@@ -33,11 +33,8 @@ uint64_t pl_expanded_plan_bytes(const pl_expanded_plan *t)
     return bytes + (t->plan ? sizeof *t->plan + t->plan->mem.total : 0);
 }
 
-/* Makes the graph of a list, and the options to plan it with, in t. */
-static pl_status expand_list(const pl_budget_base *b, const uint32_t *list, uint32_t n,
-                             pl_expanded_plan *t)
+pl_status pl__expanded_opts(const pl_budget_base *b, pl_expanded_plan *t)
 {
-    PL_TRY(pl_expand(b->g, b->units, list, n, &t->x));
     const pl_units *us = t->x->units;
     t->base = b;
     t->opts = *b->opts;
@@ -47,6 +44,7 @@ static pl_status expand_list(const pl_budget_base *b, const uint32_t *list, uint
     if (!t->work_bytes || !inplace) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < us->n; i++) {
         uint32_t unit = t->x->base[i];
+        if (us->unit[i].kind == PL_UNIT_MOVE) continue;
         if (b->opts->inplace) inplace[i] = b->opts->inplace[unit];
         if (b->opts->work_bytes) t->work_bytes[i] = b->opts->work_bytes[unit];
         if (t->x->recomputed[i] && us->unit[i].kind != PL_UNIT_VIEW)
@@ -54,7 +52,15 @@ static pl_status expand_list(const pl_budget_base *b, const uint32_t *list, uint
     }
     t->opts.work_bytes = t->work_bytes;
     t->opts.inplace = inplace;
+    t->opts.move_end = t->x->move_end;
     return PL_OK;
+}
+
+pl_status pl__expand_list(const pl_budget_base *b, const uint32_t *list, uint32_t n,
+                          pl_expanded_plan *t)
+{
+    PL_TRY(pl_expand(b->g, b->units, list, n, &t->x));
+    return pl__expanded_opts(b, t);
 }
 
 /* With peak: measures the peak of the list only. Without: makes the plan. */
@@ -63,7 +69,7 @@ static pl_status new_plan(const pl_budget_base *b, const uint32_t *list, uint32_
 {
     pl_expanded_plan *t = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
-    pl_status rc = expand_list(b, list, n, t);
+    pl_status rc = pl__expand_list(b, list, n, t);
     t->opts.enough = limit->enough;
     t->opts.fits = limit->fits;
     if (rc == PL_OK && peak) rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, peak);
@@ -82,8 +88,8 @@ pl_status pl__plan_of_list(const pl_budget_base *base, const uint32_t *list, uin
     return new_plan(base, list, n, &pl__no_limits, NULL, out);
 }
 
-static pl_status list_units(pl__search *f, const pl_recompute_plan *plan, pl_arena *mem,
-                            uint32_t **out)
+pl_status pl__list_units(pl__search *f, const pl_recompute_plan *plan, pl_arena *mem,
+                         uint32_t **out)
 {
     *out = pl_arena_new(mem, uint32_t, plan->n + 1);
     if (!*out) return PL_ERR_MEMORY;
@@ -98,7 +104,7 @@ pl_status pl__candidate_measure(pl__search *f, pl__candidate *c)
     pl_arena mem = PL_ARENA_INIT;
     uint32_t *list;
     if (c->peak) return PL_OK;
-    pl_status rc = list_units(f, c->plan, &mem, &list);
+    pl_status rc = pl__list_units(f, c->plan, &mem, &list);
     if (rc == PL_OK) rc = new_plan(f->base, list, c->plan->n, &pl__no_limits, &c->peak, NULL);
     pl_arena_release(&mem);
     return rc;
@@ -175,7 +181,7 @@ pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pa
     uint32_t *list;
     pl_expanded_plan *t = NULL;
     f->n_packed++;
-    pl_status rc = list_units(f, c->plan, &mem, &list);
+    pl_status rc = pl__list_units(f, c->plan, &mem, &list);
     if (rc == PL_OK) rc = new_plan(f->base, list, c->plan->n, limit, NULL, &t);
     pl_arena_release(&mem);
     if (rc == PL_OK) rc = pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan);
@@ -207,8 +213,8 @@ pl_status pl__candidate_host_bytes(pl__search *f, const pl__candidate *c, uint64
     uint32_t *list;
     pl_expanded_plan *t = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
-    pl_status rc = list_units(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = expand_list(f->base, list, c->plan->n, t);
+    pl_status rc = pl__list_units(f, c->plan, &mem, &list);
+    if (rc == PL_OK) rc = pl__expand_list(f->base, list, c->plan->n, t);
     if (rc == PL_OK) *bytes = pl_expanded_plan_bytes(t);
     pl__expanded_plan_free(t);
     pl_arena_release(&mem);

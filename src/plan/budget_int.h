@@ -4,6 +4,7 @@
  *   budget_search.c     the cheapest plan within a budget
  *   budget_minimum.c    the smallest arena for which a plan is found
  *   budget_candidate.c  lists of units: asked for, measured, packed
+ *   budget_levels.c     plans with moves below the device
  *   budget_problem.c    the program as the recompute planner sees it, and the lower bound
  */
 #ifndef PL_PLAN_BUDGET_INT_H
@@ -91,6 +92,25 @@ pl_status pl__candidate_host_bytes(pl__search *f, const pl__candidate *c,
 pl_status pl__plan_of_list(const pl_budget_base *base, const uint32_t *list, uint32_t n,
                            pl_expanded_plan **out) PL_MUST_USE;
 void pl__expanded_plan_free(pl_expanded_plan *t); /* NULL is fine */
+/* Makes the graph of a list of unit ids, and the options to plan it with, in t, which is zero. */
+pl_status pl__expand_list(const pl_budget_base *b, const uint32_t *list, uint32_t n,
+                          pl_expanded_plan *t) PL_MUST_USE;
+/* Fills in the options of t->x, whose units are runs of the base's units. */
+pl_status pl__expanded_opts(const pl_budget_base *b, pl_expanded_plan *t) PL_MUST_USE;
+/* Writes the unit ids of a recompute plan to *out. */
+pl_status pl__list_units(pl__search *f, const pl_recompute_plan *plan, pl_arena *mem,
+                         uint32_t **out) PL_MUST_USE;
+
+/* ---- budget_levels.c ---- */
+/* Finds the fastest plan within the budget (0: no limit) with moves, with or without recompute.
+ * effort: of a search for a plan without moves, which is the answer where it is fastest; 0: slots
+ * live below the device, so no plan is without moves. */
+pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_checkpointing how,
+                            uint64_t arena_budget, uint64_t effort,
+                            pl_expanded_plan **out) PL_MUST_USE;
+/* Finds the smallest arena for which pl__search_levels finds a plan. */
+pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
+                                    uint64_t *arena_bytes) PL_MUST_USE;
 
 /* ---- budget_minimum.c ---- */
 /* See pl_budget_minimum. find_minimum leaves the plan in f->packed for a search that continues. */

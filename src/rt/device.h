@@ -62,7 +62,7 @@ typedef struct pl_bound_unit {
     uint32_t exchange;
     uint32_t after; /* number of exchanges that must have ended before this unit may begin */
     /* 1 + its number among the moves of its channel; 0: not a move. A move has from, to and bytes
-     * like a copy, but runs beside the units after it; `levels` carries it out (rt/levels.h). */
+     * like a copy, but runs beside the units after it (rt/levels/levels.h). */
     uint32_t move;
     pl_channel channel;
     uint64_t disk_at; /* READ, WRITE: offset in the file; `to` or `from` is the memory side */

@@ -11,7 +11,7 @@
 #include "ir/comm.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost.h"
-#include "rt/levels.h"
+#include "rt/levels/levels.h"
 
 #include <fcntl.h>
 #include <pthread.h>

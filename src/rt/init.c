@@ -137,8 +137,29 @@ static int64_t elems_here(const pl_slot *slot, int64_t *first)
     return left < 0 ? 0 : left < n ? left : n;
 }
 
+/* A slot that lives below the device: its values pass through one block of host memory. */
+static pl_status init_below(pl_session *s, int i, uint64_t seed)
+{
+    enum { BLOCK = 1 << 18 }; /* elements */
+    const pl_slot *slot = pl_store_slot(s->store, i);
+    size_t elem = pl_dtype_bytes(slot->type.dtype);
+    int64_t begin, drawn = elems_here(slot, &begin), all = pl_type_elems(&slot->type);
+    char *block = pl_sys_alloc(BLOCK * elem);
+    pl_status rc = block ? PL_OK : PL_ERR_MEMORY;
+    for (int64_t first = 0; first < all && rc == PL_OK; first += BLOCK) {
+        int64_t n = all - first < BLOCK ? all - first : BLOCK, left = drawn - first;
+        int64_t here = left < 0 ? 0 : left < n ? left : n;
+        if (here) init_part(slot, seed, begin + first, here, block);
+        memset(block + (size_t)here * elem, 0, (size_t)(n - here) * elem);
+        rc = pl_session_write_slot(s, i, (uint64_t)first * elem, block, (size_t)n * elem);
+    }
+    pl_sys_free(block);
+    return rc;
+}
+
 static pl_status init_slot(pl_session *s, int i, uint64_t seed)
 {
+    if (pl_home_level(s->homes, i)) return init_below(s, i, seed);
     const pl_slot *slot = pl_store_slot(s->store, i);
     size_t elem = pl_dtype_bytes(slot->type.dtype);
     char *to = s->state + s->slot_at[i];

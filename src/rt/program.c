@@ -75,7 +75,7 @@ static pl_status list_inputs(pl_program *p)
             if (is && pass) p->inputs[n] = i;
             n += is;
         }
-        if (!pass) p->inputs = pl_arena_new(&p->mem, uint32_t, n + 1);
+        if (!pass) p->inputs = pl_arena_new(&p->plan_mem, uint32_t, n + 1);
         if (!p->inputs) return PL_ERR_MEMORY;
         p->n_inputs = n;
     }
@@ -84,12 +84,12 @@ static pl_status list_inputs(pl_program *p)
 
 static pl_status label_positions(pl_program *p)
 {
-    p->position_label = pl_arena_new(&p->mem, const char *, p->plan->n_positions + 1);
+    p->position_label = pl_arena_new(&p->plan_mem, const char *, p->plan->n_positions + 1);
     if (!p->position_label) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < p->plan->n_positions; i++) {
         char buf[256];
         pl_plan_position_label(p->g, p->units, p->plan, (int32_t)i, buf, sizeof buf);
-        p->position_label[i] = pl_arena_strdup(&p->mem, buf);
+        p->position_label[i] = pl_arena_strdup(&p->plan_mem, buf);
         if (!p->position_label[i]) return PL_ERR_MEMORY;
     }
     return PL_OK;
@@ -212,9 +212,15 @@ static pl_status fill_info(pl_program *p)
     share_sources(p, info, sum);
     info->predicted_step_ms = sum;
     info->recompute_ratio = recomputed > 0 ? recomputed / sum : 0;
-    if (!has_links(p)) return PL_OK;
-    PL_TRY(predict_links(p, info, &info->predicted_step_ms));
-    info->wait_ms = info->predicted_step_ms - (sum - info->link_ms);
+    info->wait_ms = 0;
+    if (has_links(p)) {
+        PL_TRY(predict_links(p, info, &info->predicted_step_ms));
+        info->wait_ms = info->predicted_step_ms - (sum - info->link_ms);
+    }
+    p->level_times = (pl_level_times){0};
+    if (!plan->n_moves) return PL_OK;
+    PL_TRY(pl__program_level_time(p, NULL, NULL, &p->level_times));
+    info->predicted_step_ms += p->level_times.wait_ns / 1e6;
     return PL_OK;
 }
 
@@ -271,6 +277,7 @@ static pl_status adopt(pl_program *p)
     p->g = set ? set->x->g : p->base_graph;
     p->units = set ? set->x->units : p->base_units;
     p->plan = set ? set->plan : p->keep_all;
+    pl_arena_release(&p->plan_mem);
     PL_TRY(list_inputs(p));
     PL_TRY(label_positions(p));
     return fill_info(p);
@@ -376,6 +383,7 @@ void pl_program_free(pl_program *p)
     pl_plan_free(p->keep_all);
     pl_units_free(p->base_units);
     pl_graph_free(p->base_graph);
+    pl_arena_release(&p->plan_mem);
     pl_arena_release(&p->mem);
     pl_sys_free(p);
 }

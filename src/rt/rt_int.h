@@ -14,7 +14,8 @@
  * that recomputes runs an expansion of it, whose units share those kernels. g, units and plan are
  * what runs: the base's own, or the graph, units and plan that `budget` has set. */
 struct pl_program {
-    pl_arena mem; /* the arrays below */
+    pl_arena mem;      /* the arrays below */
+    pl_arena plan_mem; /* inputs and labels of the plan that runs */
     const pl_device *dev;
     pl_compile_opts opts;
     const pl_graph *g;
@@ -23,20 +24,21 @@ struct pl_program {
     pl_graph *base_graph;
     pl_units *base_units;
     pl_plan *keep_all;
-    pl_plan_opts plan_opts;           /* of the keep-all plan */
-    const pl_homes *homes;            /* where slots live, for all programs of a session; NULL */
-    const char *disk_dir;             /* folder of the disk level's file; NULL: none */
-    double channel_ns[PL_N_CHANNELS]; /* of each byte moved */
-    pl_budget *budget;                /* has the plan that recomputes, if one is set */
-    const pl_expansion *x;            /* of that plan; NULL: the keep-all plan */
-    double *cost_ns;                  /* per base unit */
-    pl_exec *exec;                    /* per base unit */
-    pl_call *call;                    /* per base unit: types and attributes */
-    pl_cost *cost;                    /* per base unit */
-    uint8_t *time_source;             /* per base unit: enum pl_time_source of cost_ns */
-    double copy_ns, copy_ns_byte;     /* of a copy: fixed, and for each byte */
-    pl_rank_link link;                /* the link between ranks */
-    uint32_t *inputs;                 /* input nodes */
+    pl_plan_opts plan_opts;       /* of the keep-all plan */
+    const pl_level_opts *levels;  /* what the program may use below the device; NULL: nothing */
+    const pl_homes *homes;        /* where slots live, for all programs of a session; NULL */
+    const char *disk_dir;         /* folder of the disk level's file; NULL: none */
+    pl_level_times level_times;   /* of the plan; zero without moves */
+    pl_budget *budget;            /* has the plan that recomputes, if one is set */
+    const pl_expansion *x;        /* of that plan; NULL: the keep-all plan */
+    double *cost_ns;              /* per base unit */
+    pl_exec *exec;                /* per base unit */
+    pl_call *call;                /* per base unit: types and attributes */
+    pl_cost *cost;                /* per base unit */
+    uint8_t *time_source;         /* per base unit: enum pl_time_source of cost_ns */
+    double copy_ns, copy_ns_byte; /* of a copy: fixed, and for each byte */
+    pl_rank_link link;            /* the link between ranks */
+    uint32_t *inputs;             /* input nodes */
     int n_inputs;
     const char **position_label; /* per position */
     pl_plan_info info;
@@ -114,7 +116,7 @@ struct pl_session {
     pl_bound_program *bound;
     int n_bound, max_bound; /* bound[] never moves: captured programs point into it */
     char *arena, *state;
-    struct pl_levels *levels; /* lower levels (rt/levels.h); NULL: none */
+    struct pl_levels *levels; /* lower levels (rt/levels/levels.h); NULL: none */
     const pl_homes *homes;    /* of the programs; NULL: all slots are on the device */
     uint64_t arena_bytes, state_bytes, level_bytes[PL_N_LEVELS];
     uint64_t *slot_at; /* per slot on the device: offset in state */
@@ -135,6 +137,10 @@ pl_status pl_watch_unit(pl_session *s, const pl_bound_program *b, uint32_t i) PL
 bool pl_session_is_watched(const pl_session *s, const pl_bound_program *b);
 /* Runs unit by unit. */
 pl_status pl_session_run_watched(pl_session *s, pl_bound_program *b, uint32_t *failed) PL_MUST_USE;
+
+/* program_levels.c: predicts the plan with its moves. begin_ns, move_ns: see pl_level_time. */
+pl_status pl__program_level_time(const pl_program *p, double *begin_ns, double *move_ns,
+                                 pl_level_times *out) PL_MUST_USE;
 
 pl_bound_program *pl_session_find(const pl_session *s, const pl_program *p); /* NULL: not bound */
 

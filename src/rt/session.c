@@ -11,7 +11,7 @@
  */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
-#include "rt/levels.h"
+#include "rt/levels/levels.h"
 #include "rt/rt_int.h"
 
 #include <string.h>

@@ -39,7 +39,10 @@ typedef struct expander {
     const pl_list_move *moves;
     uint32_t n_moves;
     const pl_homes *homes;
-    uint32_t *entry_at; /* per entry of the list, and after the last: its index in x->order */
+    /* Per entry of the list, and after the last: index in x->order of the entry, and of the moves
+     * that begin before it. */
+    uint32_t *entry_at, *moves_at;
+    uint32_t *first_read; /* per slot: value of its first `state` node, which moves name; 0: none */
 } expander;
 
 void pl_expansion_free(pl_expansion *x)
@@ -136,6 +139,8 @@ static pl_status resolve(expander *e, uint32_t val, uint32_t *out)
         PL_TRY(resolve(e, e->units->unit[unit - 1].in[0], &base));
         if (!e->now[val] || e->made_of[val] != base) PL_TRY(make_view(e, unit - 1, val, base));
     }
+    int slot = unit || !e->homes ? -1 : pl_node_slot(e->in, pl_producer(e->in, val));
+    if (pl_home_level(e->homes, slot)) e->now[val] = e->now[e->first_read[slot]];
     PL_FAIL_IF(!e->now[val], PL_ERR_PLAN, "value %u is read before it is computed", val);
     *out = e->now[val];
     return PL_OK;
@@ -189,7 +194,9 @@ static pl_status copy_sources(expander *e)
         uint32_t node;
         if (!(r->op->flags & PL_OP_SOURCE)) continue;
         PL_TRY(copy_node(e, n, &node));
-        uint8_t level = pl_home_level(e->homes, pl_node_slot(e->in, n));
+        int slot = pl_node_slot(e->in, n);
+        uint8_t level = pl_home_level(e->homes, slot);
+        if (level && !e->first_read[slot]) e->first_read[slot] = r->out;
         *(level ? &e->away[level][r->out] : &e->now[r->out]) = e->x->g->nodes[node].out;
     }
     return PL_OK;
@@ -232,8 +239,10 @@ static pl_status finish_moves(expander *e, const uint32_t *unit_of_move)
         if (g->nodes[n].op->flags & PL_OP_SOURCE)
             x->units->level[g->nodes[n].out] = pl_home_level(e->homes, pl_node_slot(g, n));
     for (uint32_t i = 0; i < e->n_moves; i++) {
+        const pl_list_move *m = &e->moves[i];
         uint32_t unit = unit_of_move[i];
-        x->move_end[unit] = e->entry_at[e->moves[i].end];
+        bool early = m->to != PL_LEVEL_DEVICE && m->at < m->end;
+        x->move_end[unit] = (early ? e->moves_at : e->entry_at)[m->end];
         x->units->level[x->units->unit[unit].out[0]] = e->moves[i].to;
     }
     return PL_OK;
@@ -287,6 +296,8 @@ static pl_status prepare(expander *e, uint32_t n)
         if (!e->away[level]) return PL_ERR_MEMORY;
     }
     e->entry_at = pl_arena_new(&e->scratch, uint32_t, n + 1);
+    e->moves_at = pl_arena_new(&e->scratch, uint32_t, n + 1);
+    e->first_read = pl_arena_new(&e->scratch, uint32_t, pl_store_count(e->in->store) + 1);
     e->made_of = pl_arena_new(&e->scratch, uint32_t, vals);
     e->local = pl_arena_new(&e->scratch, uint32_t, vals);
     e->run_of = pl_arena_new(&e->scratch, uint32_t, vals);
@@ -297,8 +308,8 @@ static pl_status prepare(expander *e, uint32_t n)
     x->units = pl_sys_alloc(sizeof *x->units);
     x->order = pl_arena_new(&x->mem, uint32_t, n + e->n_moves + 1);
     e->cap = e->units->n + n / 2 + e->n_moves + 16;
-    if (!e->entry_at || !e->now || !e->made_of || !e->local || !e->run_of || !e->settled ||
-        !e->ran || !e->args || !x->g || !x->units || !x->order)
+    if (!e->entry_at || !e->moves_at || !e->first_read || !e->now || !e->made_of || !e->local ||
+        !e->run_of || !e->settled || !e->ran || !e->args || !x->g || !x->units || !x->order)
         return PL_ERR_MEMORY;
     x->units->unit = pl_arena_new(&x->units->arena, pl_unit, e->cap);
     x->base = pl_arena_new(&x->mem, uint32_t, e->cap);
@@ -336,6 +347,7 @@ static pl_status expand(expander *e, const uint32_t *list, uint32_t n)
     uint32_t *unit_of_move = pl_arena_new(&e->scratch, uint32_t, e->n_moves + 1), k = 0;
     if (!unit_of_move) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i <= n; i++) {
+        e->moves_at[i] = e->x->n_order;
         for (; k < e->n_moves && e->moves[k].at == i; k++) {
             PL_TRY(add_move(e, &e->moves[k]));
             unit_of_move[k] = e->x->units->n - 1;

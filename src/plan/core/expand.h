@@ -16,7 +16,7 @@
 #include "ir/units.h"
 
 /* A move of a value: it begins before entry `at` of the list, and must have ended before entry
- * `end` >= at; n: after the last entry. */
+ * `end` >= at, a store also before fetches that begin there; n: after the last entry. */
 typedef struct pl_list_move {
     uint32_t at, end;
     uint32_t val;

@@ -31,7 +31,7 @@ static pl_status place_level(const pl_problem *q, const pl_life *l, int level, p
     pl_pack_opts o = PL_PACK_OPTS_INIT;
     o.align = PL_LEVEL_ALIGN;
     o.off = PL_PACK_NO_EXACT;
-    o.work = 20000000;
+    o.work = 2000000;
     o.time_limit_s = q->opts->seconds;
     o.stop = q->opts->stop;
     o.seed = q->opts->seed;

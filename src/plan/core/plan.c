@@ -282,9 +282,9 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
     for (int r = 0; r < 3; r++) {
         uint64_t good = p->live_bound + p->live_bound / 1000 * round[r].per_mille, height;
         if (good < o->enough) good = o->enough;
-        if (p->arena_bytes <= good || (r == 2 && p->arena_bytes <= o->fits)) break;
+        if (p->arena_bytes <= good || (r == 2 && (o->quick || p->arena_bytes <= o->fits))) break;
         po.seed = o->seed + (uint64_t)r;
-        po.work = round[r].work;
+        po.work = round[r].work / (o->quick ? 25 : 1);
         po.target = good;
         PL_TRY(pl_pack(b, p->n_buffers, &po, &height));
         if (height >= p->arena_bytes) continue;

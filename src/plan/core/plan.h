@@ -119,6 +119,7 @@ typedef struct pl_plan_opts {
     /* time limit of the offset search, in addition to its work limit: the plan then depends on the
      * machine's speed; 0: work limit only */
     double seconds;
+    bool quick;               /* a short offset search only: the caller can ask for less instead */
     uint64_t enough;          /* an arena of at most this many bytes ends the offset search */
     uint64_t fits;            /* an arena of at most this many bytes shortens the offset search */
     const volatile int *stop; /* the search ends soon after *stop becomes nonzero; NULL: never */

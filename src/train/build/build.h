@@ -55,7 +55,8 @@ typedef struct pl_step_build {
     const char *coupled; /* why accumulate: auto does not split the batch; NULL */
     double without_ms;   /* predicted step of level 0, where trade-offs are taken; 0: not known */
     uint64_t minimum;    /* smallest arena, with its plans' own host bytes; 0: not searched */
-    uint64_t other_minimum; /* the same of the other levels */
+    uint64_t other_minimum;           /* the same of the other levels */
+    struct pl_process_levels *levels; /* what lives below the device; NULL: nothing */
 } pl_step_build;
 
 /* What a run is built for. Set before it is built. */
@@ -132,6 +133,10 @@ pl_status pl__bucket_check(const pl_run *r, const pl_step_build *b, int k, int s
 void pl__variant_select(pl_run *r, int k);
 /* Returns the bucket whose shape is nearest to an image's shape. */
 int pl__bucket_nearest(const pl_run *r, int width, int height);
+
+/* ---- run_levels.c ---- */
+/* Reads the keys of memory below the device into *l. *any: some may be used. */
+pl_status pl__run_read_levels(const pl_run *r, struct pl_process_levels *l, bool *any) PL_MUST_USE;
 
 /* ---- run_memory.c ---- */
 /* Plans r->build within the budget. Where no plan is found the build does not change, and

@@ -12,6 +12,7 @@
 #include "plan/cost/cost_card.h"
 #include "rt/device.h"
 #include "rt/host_limit.h"
+#include "rt/levels/process_levels.h"
 #include "rt/process_budget.h"
 #include "train/data/prefetch.h"
 
@@ -146,11 +147,34 @@ static pl_process_budget describe(pl_run *r)
     return b;
 }
 
+/* The predicted time of a step, the same on all ranks. */
+static pl_status ask_predicted(void *run, double *ms)
+{
+    uint64_t ns = (uint64_t)(pl_run_predicted_ms(run) * 1e6);
+    PL_TRY(pl__ranks_least(run, &ns));
+    *ms = (double)ns / 1e6;
+    return PL_OK;
+}
+
+/* Plans with memory below the device, where the configuration allows it. */
+static pl_status plan_within(pl_run *r, pl_process_budget *b)
+{
+    pl_process_levels levels = {0};
+    bool any;
+    PL_TRY(pl__run_read_levels(r, &levels, &any));
+    if (!any || !b->bytes) return pl_process_plan(b);
+    if (!r->build->levels) r->build->levels = pl_sys_alloc(sizeof levels);
+    if (!r->build->levels) return PL_ERR_MEMORY;
+    pl_process_levels_release(r->build->levels);
+    *r->build->levels = levels;
+    return pl_process_plan_levels(b, r->build->levels, ask_predicted);
+}
+
 pl_status pl__run_fit(pl_run *r)
 {
     PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped before it was planned");
     pl_process_budget b = describe(r);
-    pl_status rc = pl_process_plan(&b);
+    pl_status rc = plan_within(r, &b);
     r->usage.plan_peak = b.plan_peak;
     if (rc != PL_ERR_FIT) return rc;
     r->build->unfit = pl_arena_strdup(&r->arena, pl_error_text());

@@ -11,6 +11,7 @@
 #include "ir/graph.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
+#include "rt/levels/process_levels.h"
 #include "train/run/run.h"
 
 #include <pthread.h>
@@ -139,6 +140,8 @@ void pl__build_free(pl_step_build *b)
     pl_sys_free(b->variants);
     pl_sys_free(b->programs);
     pl_config_free(b->traded);
+    if (b->levels) pl_process_levels_release(b->levels);
+    pl_sys_free(b->levels);
     pl_sys_free(b);
 }
 

@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "io/safetensors.h"
+#include "rt/levels/process_levels.h"
 #include "train/run/run.h"
 
 #include <string.h>
@@ -116,6 +117,12 @@ pl_status pl__stage_open(pl_run *r)
     return PL_OK;
 }
 
+/* Whether a slot lives below the device. */
+static bool is_below(const pl_run *r, int slot)
+{
+    return r->build && r->build->levels && pl_home_level(&r->build->levels->homes, slot);
+}
+
 /* Returns the bytes of the largest slot of the model that must pass through r->files.whole. */
 static size_t whole_bytes(const pl_run *r, bool in_host)
 {
@@ -123,7 +130,7 @@ static size_t whole_bytes(const pl_run *r, bool in_host)
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         bool passes = (pl__slot_in_model(s) || pl__is_average(s)) && !same_order(s) &&
-                      (s->shards || !in_host);
+                      (s->shards || !in_host || is_below(r, i));
         if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
     }
     return most;
@@ -150,7 +157,7 @@ static void make_resident(void *ctx, int64_t task, int worker)
 
 pl_status pl__stage_slots(pl_run *r)
 {
-    bool in_host = pl_store_count(r->store) == 0 || pl_session_slot(r->session, 0);
+    bool in_host = !pl__run_own_memory(r);
     size_t most = whole_bytes(r, in_host);
     if (!most || r->files.whole) return PL_OK;
     r->files.whole = pl_sys_alloc(most);

@@ -4,7 +4,7 @@
  * file system can (O_TMPFILE), else its name is removed at once; its blocks are reserved before the
  * first step.
  */
-#include "rt/levels.h"
+#include "rt/levels/levels.h"
 
 #include "base/str.h"
 #include "base/sys.h"

@@ -1,0 +1,50 @@
+/* plimsoll_levels.h - memory below the device: what a plan keeps on the host or on disk, and moves.
+ *
+ * With the keys host_memory and disk, values and slots that the device has no room for live in host
+ * memory or in a file; moves bring them to the device and back while kernels run.
+ */
+#ifndef PLIMSOLL_LEVELS_H
+#define PLIMSOLL_LEVELS_H
+
+#include "plimsoll.h"
+#include "plimsoll_train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of one run of a program. */
+typedef struct pl_level_info {
+    uint64_t host_bytes, disk_bytes; /* blocks below the device; programs of a session share them */
+    double moved_bytes;              /* over all channels */
+    double wait_ms;                  /* predicted: no kernel runs, because a move has not ended */
+    double hidden_ms;                /* predicted: time of moves while kernels run */
+    int32_t moves;
+} pl_level_info;
+PL_API pl_level_info pl_program_levels(const pl_program *p);
+
+enum pl_move_channel { PL_MOVE_DOWN, PL_MOVE_UP, PL_MOVE_WRITE, PL_MOVE_READ };
+/* A move: it begins at a position of the plan and must have ended before position `end`. */
+typedef struct pl_plan_move {
+    const char *label; /* "move conv.weight" */
+    enum pl_move_channel channel;
+    int32_t begin, end;
+    uint64_t bytes;
+    double begin_ms, end_ms; /* predicted */
+} pl_plan_move;
+/* Fills at most cap moves and returns how many there are. */
+PL_API int pl_program_moves(const pl_program *p, pl_plan_move *out, int cap);
+
+/* Of a run: the largest block over its programs, and a mean step. */
+typedef struct pl_run_levels {
+    uint64_t host_bytes, host_budget_bytes, disk_bytes, disk_budget_bytes;
+    uint64_t host_state_bytes, disk_state_bytes; /* of these: slots that live there */
+    double moved_bytes_per_step, wait_ms, hidden_ms;
+} pl_run_levels;
+PL_API pl_run_levels pl_run_levels_get(const pl_run *r);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,57 @@
+/* level_plan.h - moves for an order of units under an arena budget, and the time that they take.
+ *
+ * Everything here works on a graph whose units run once each, in a given order: the base graph, or
+ * an expansion with recompute. Positions are indices in that order.
+ */
+#ifndef PL_PLAN_LEVEL_PLAN_H
+#define PL_PLAN_LEVEL_PLAN_H
+
+#include "plan/core/expand.h"
+#include "plan/core/plan.h"
+
+/* What a program may use below the device. Zero: nothing. */
+typedef struct pl_level_opts {
+    const pl_homes *homes;            /* where slots live; NULL: on the device */
+    uint64_t capacity[PL_N_LEVELS];   /* of each level's block, slots included; 0: not available */
+    double channel_ns[PL_N_CHANNELS]; /* time of each byte */
+    double move_ns;                   /* fixed time of a move */
+    bool only_moves;                  /* no recompute: a quick look */
+} pl_level_opts;
+
+/* A graph in its order. Everything is borrowed. */
+typedef struct pl_level_problem {
+    const pl_graph *g;
+    const pl_units *units;
+    const pl_plan_opts *opts; /* fixed_order is the order */
+    uint32_t n;               /* units in the order */
+    const double *cost_ns;    /* per unit id */
+    const pl_level_opts *levels;
+} pl_level_problem;
+
+/* Returns whether a slot may live below the device: its old value is no output and goes to no other
+ * slot, and its new value comes from a unit. */
+bool pl_level_slot_may_move(const pl_graph *g, const pl_units *units, int slot);
+
+/* Sets the most bytes alive at once if everything that can leave the arena does, and moves take no
+ * time: no schedule of this order needs less. */
+pl_status pl_level_bound(const pl_level_problem *p, uint64_t *bytes) PL_MUST_USE;
+
+/* Chooses moves so that about `budget` bytes of the arena are alive at most (0: no limit): first
+ * those that slots below the device need, then values with the longest time between two uses. The
+ * moves are sorted and lie in mem. The arena may still need more; the caller measures. */
+pl_status pl_level_schedule(const pl_level_problem *p, uint64_t budget, pl_arena *mem,
+                            pl_list_move **moves, uint32_t *n_moves) PL_MUST_USE;
+
+/* The predicted run of a plan with moves. */
+typedef struct pl_level_times {
+    double total_ns;                  /* until units and moves have ended */
+    double wait_ns;                   /* of it: no unit runs */
+    double moved_bytes;               /* over all channels */
+    double channel_ns[PL_N_CHANNELS]; /* each channel's busy time */
+} pl_level_times;
+/* cost_ns: per position. begin_ns, per position, and move_ns, two per move (begin and end), are
+ * filled unless NULL. */
+pl_status pl_level_time(const pl_plan *plan, const double *cost_ns, const pl_level_opts *o,
+                        double *begin_ns, double *move_ns, pl_level_times *out) PL_MUST_USE;
+
+#endif

@@ -1,0 +1,41 @@
+/* process_levels.h - which slots live below the device, for all programs of a process.
+ *
+ * Slots are shared by programs, so their homes are decided for all of them at once. A candidate is
+ * a prefix of the movable slots, cheapest traffic first; every candidate is planned whole
+ * (process_budget.h), and the plan with the shortest predicted step wins.
+ */
+#ifndef PL_RT_PROCESS_LEVELS_H
+#define PL_RT_PROCESS_LEVELS_H
+
+#include "plan/levels/level_plan.h"
+#include "rt/process_budget.h"
+
+/* Programs point into it: it must outlive them. Zero it, fill in budget, disk_dir and the channels'
+ * times of opts. */
+typedef struct pl_process_levels {
+    uint64_t budget[PL_N_LEVELS]; /* bytes that may be used at each level */
+    const char *disk_dir;         /* NULL: no disk */
+    pl_level_opts opts;
+    pl_arena mem; /* homes */
+    pl_homes homes;
+    uint64_t freed_bytes; /* of the state block, by slots that live elsewhere */
+} pl_process_levels;
+
+/* Plans like pl_process_plan, with slots and values below the device where that is needed or
+ * faster. b->state_bytes is of the whole store, and is lowered to what stays on the device.
+ * predicted_ms returns the time of a step with the plans that are set, the same on all ranks. */
+pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l,
+                                 pl_status (*predicted_ms)(void *ctx, double *ms)) PL_MUST_USE;
+void pl_process_levels_release(pl_process_levels *l);
+
+/* ---- one program ---- */
+/* Sets what the program may use below the device (borrowed; NULL: nothing), and plans it without a
+ * limit of its arena. */
+pl_status pl_program_set_levels(pl_program *p, const pl_level_opts *levels,
+                                const char *disk_dir) PL_MUST_USE;
+const pl_store *pl_program_store(const pl_program *p);
+bool pl_program_slot_may_move(const pl_program *p, int slot);
+/* Returns how many kernels read the slot; *assigned: the program writes it. */
+int pl_program_slot_uses(const pl_program *p, int slot, bool *assigned);
+
+#endif

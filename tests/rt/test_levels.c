@@ -1,0 +1,203 @@
+/* test_levels.c - memory below the device: plans with moves compute the same bits, and the checker
+ * rejects moves that are wrong. */
+#include "rt/levels/levels.h"
+#include "rt/levels/process_levels.h"
+#include "rt/rt_int.h"
+#include "tests/lib/graphs.h"
+#include "tests/lib/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SLOTS = 64, STEPS = 3 };
+
+typedef struct bench {
+    pl_store *store;
+    pl_program *p;
+    pl_session *s;
+    pl_level_opts levels;
+    pl_homes homes;
+    uint8_t level[MOST_SLOTS];
+    uint64_t offset[MOST_SLOTS];
+} bench;
+
+static pl_graph *make(bench *b, uint64_t seed)
+{
+    b->store = pl_store_new();
+    return seed ? random_graph(b->store, seed, 60) : training_graph(b->store, 6, 64, 64);
+}
+
+/* Gives every slot that may move a home on disk. */
+static void move_slots(bench *b)
+{
+    b->homes =
+        (pl_homes){.n = (uint32_t)pl_store_count(b->store), .level = b->level, .offset = b->offset};
+    for (int i = 0; i < pl_store_count(b->store); i++) {
+        if (!pl_program_slot_may_move(b->p, i)) continue;
+        b->level[i] = PL_LEVEL_DISK;
+        b->offset[i] = b->homes.bytes[PL_LEVEL_DISK];
+        b->homes.bytes[PL_LEVEL_DISK] +=
+            pl_level_round_up(pl_type_bytes(&pl_store_slot(b->store, i)->type));
+    }
+    b->levels = (pl_level_opts){.homes = &b->homes,
+                                .capacity = {[PL_LEVEL_DISK] = (uint64_t)1 << 30},
+                                .channel_ns = {1, 1, 1, 1},
+                                .move_ns = 1000,
+                                .only_moves = true};
+}
+
+static void run_steps(bench *b, uint64_t seed)
+{
+    CHECK_OK(pl_session_new(b->store, 1, &b->p, &b->s));
+    for (int i = 0; i < pl_store_count(b->store); i++) {
+        const pl_slot *slot = pl_store_slot(b->store, i);
+        size_t bytes = pl_type_bytes(&slot->type);
+        void *v = malloc(bytes + 1);
+        fill_input(seed + 99, slot->name, &slot->type, v);
+        CHECK_OK(pl_session_write_slot(b->s, i, 0, v, bytes));
+        free(v);
+    }
+    for (uint64_t k = 0; k < STEPS; k++) {
+        for (int i = 0; i < pl_program_input_count(b->p); i++) {
+            const char *name = pl_program_input_name(b->p, i);
+            pl_type t;
+            void *to = pl_session_input(b->s, b->p, name, &t);
+            if (to) fill_input(seed + k, name, &t, to);
+        }
+        CHECK_OK(pl_session_run(b->s, b->p));
+    }
+}
+
+static void end(bench *b)
+{
+    pl_session_free(b->s);
+    pl_program_free(b->p);
+    pl_store_free(b->store);
+}
+
+/* Compares outputs and slots of two programs after the same runs. */
+static void compare(bench *a, bench *b, uint64_t seed)
+{
+    for (int i = 0; i < pl_program_output_count(a->p); i++) {
+        const char *name = pl_program_output_name(a->p, i);
+        pl_type t;
+        const void *x = pl_session_output(a->s, a->p, name, &t);
+        const void *y = pl_session_output(b->s, b->p, name, NULL);
+        CHECK_MSG(memcmp(x, y, pl_type_bytes(&t)) == 0, "seed %d: output %s differs", (int)seed,
+                  name);
+    }
+    for (int i = 0; i < pl_store_count(a->store); i++) {
+        size_t bytes = pl_type_bytes(&pl_store_slot(a->store, i)->type);
+        char *x = malloc(2 * bytes + 1), *y = x + bytes;
+        CHECK_OK(pl_session_read_slot(a->s, i, 0, x, bytes));
+        CHECK_OK(pl_session_read_slot(b->s, i, 0, y, bytes));
+        CHECK_MSG(memcmp(x, y, bytes) == 0, "seed %d: slot %s differs", (int)seed,
+                  pl_store_slot(a->store, i)->name);
+        free(x);
+    }
+}
+
+/* All slots on disk, the arena as small as moves make it: outputs and state have the same bits. */
+TEST(levels_disk_does_not_change_bits)
+{
+    int moves = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        pl_compile_opts o = PL_COMPILE_INIT;
+        o.poison = seed % 2 == 0;
+        bench a = {0}, b = {0};
+        uint64_t least;
+        CHECK_OK(pl_compile(make(&a, seed), &o, &a.p));
+        CHECK_OK(pl_compile(make(&b, seed), &o, &b.p));
+        move_slots(&b);
+
+        CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
+        CHECK_OK(pl_program_minimum(b.p, 0, &least));
+        CHECK_OK(pl_program_set_budget(b.p, least));
+        run_steps(&a, seed);
+        run_steps(&b, seed);
+
+        CHECK(b.p->plan->arena_bytes <= least);
+        CHECK(b.p->plan->level_bytes[PL_LEVEL_DISK] >= b.homes.bytes[PL_LEVEL_DISK]);
+        moves += (int)b.p->plan->n_moves;
+        compare(&a, &b, seed);
+        end(&a);
+        end(&b);
+    }
+    CHECK(moves > 200);
+}
+
+/* The arena of a training graph shrinks by moves alone, and more memory is not slower. */
+TEST(levels_move_activations_within_a_budget)
+{
+    bench b = {0};
+    uint64_t least, all;
+    double ms = 0;
+    CHECK_OK(pl_compile(make(&b, 0), NULL, &b.p));
+    all = pl_program_plan(b.p)->arena_bytes;
+    b.levels = (pl_level_opts){.capacity = {[PL_LEVEL_DISK] = (uint64_t)1 << 30},
+                               .channel_ns = {1, 1, 1, 1},
+                               .move_ns = 1000,
+                               .only_moves = true};
+
+    CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
+    CHECK_OK(pl_program_minimum(b.p, 0, &least));
+
+    CHECK_MSG(least < all * 3 / 4, "%llu of %llu", (unsigned long long)least,
+              (unsigned long long)all);
+    for (int k = 0; k <= 8; k++) {
+        uint64_t budget = least + (all - least) / 8 * (uint64_t)k;
+        CHECK_OK(pl_program_set_budget(b.p, budget));
+        CHECK(pl_program_plan(b.p)->arena_bytes <= budget);
+        double now = pl_program_plan(b.p)->predicted_step_ms;
+        CHECK_MSG(k == 0 || now <= ms * 1.02, "%g ms after %g ms", now, ms);
+        ms = now;
+    }
+    end(&b);
+}
+
+/* ---- the checker -------------------------------------------------------------------------- */
+static pl_status check(const bench *b)
+{
+    const pl_expanded_plan *set = pl_budget_plan(b->p->budget);
+    return pl_plan_check(b->p->g, b->p->units, &set->opts, b->p->plan);
+}
+
+/* Breaks one move in one way; returns whether the checker noticed. */
+static bool notices(bench *b, uint32_t which, int how)
+{
+    pl_plan *p = (pl_plan *)(uintptr_t)b->p->plan;
+    pl_move kept = p->moves[which], *m = &p->moves[which];
+    pl_place *out = &p->place[b->p->units->unit[m->unit].out[0]], place = *out;
+    uint64_t bytes = p->level_bytes[PL_LEVEL_DISK];
+    if (how == 0) m->end = m->begin;                              /* ends before it begins */
+    if (how == 1) m->bytes -= 1;                                  /* does not move all bytes */
+    if (how == 2) m->channel ^= 1;                                /* another channel */
+    if (how == 3) p->level_bytes[PL_LEVEL_DISK] = PL_LEVEL_ALIGN; /* too small a file */
+    if (how == 4) m->dest.offset += PL_LEVEL_ALIGN; /* to another place than the unit's */
+    if (how == 5) m->end = (int32_t)p->n_order;     /* still on its way when it is read */
+    bool wrong = check(b) != PL_OK;
+    *m = kept;
+    *out = place;
+    p->level_bytes[PL_LEVEL_DISK] = bytes;
+    return wrong;
+}
+
+TEST(levels_checker_rejects_wrong_moves)
+{
+    bench b = {0};
+    uint64_t least;
+    CHECK_OK(pl_compile(make(&b, 0), NULL, &b.p));
+    move_slots(&b);
+    CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
+    CHECK_OK(pl_program_minimum(b.p, 0, &least));
+    CHECK_OK(pl_program_set_budget(b.p, least));
+    CHECK_OK(check(&b));
+    for (uint32_t i = 0; i < b.p->plan->n_moves; i++) {
+        bool fetch = b.p->plan->moves[i].to == PL_LEVEL_DEVICE;
+        for (int how = 0; how < 6; how++)
+            if (how < 5 || fetch)
+                CHECK_MSG(notices(&b, i, how), "move %d, mistake %d", (int)i, how);
+    }
+    CHECK_OK(check(&b));
+    end(&b);
+}
