@@ -285,6 +285,54 @@ TEST(cuda_attention_split_of_long_sequences_is_exact)
     for (size_t i = 0; pl_test_long() && i < sizeof list / sizeof *list; i++) check_shape(&list[i]);
 }
 
+/* f32 as TF32: errors of 11 bits, whatever the size of each tensor; the same bits in any order of
+ * blocks. */
+static void check_tf32(const shape *s, float large)
+{
+    static const int outs[] = {O, LSE, DQ, DK, DV};
+    uint32_t before = state;
+    tensors t = tensors_new(s);
+    float *first[COUNT];
+    state = before; /* other tests draw as if this one did not exist */
+    for (int64_t e = 0; e < t.len[D_O]; e++) t.f[D_O][e] *= large;
+    pl_sim_tf32(true);
+    both_ways(&t, "tf32");
+    for (int k = 0; k < 5; k++) {
+        int i = outs[k];
+        double worst, mean;
+        for (int64_t e = 0; i >= DQ && e < t.len[i]; e++) t.x[i][e] *= (double)large;
+        mean = error_of(&t, i, &worst);
+        if (getenv("PL_TEST_VERBOSE")) printf("tf32 %d: %.2e %.2e\n", i, mean, worst);
+        CHECK_MSG(mean <= 4e-4 && worst <= 4e-3, "n%d m%d d%d: output %d is %.2e off, at most %.2e",
+                  (int)s->n, (int)s->m, (int)s->d, i, mean, worst);
+        first[i] = malloc(sizeof(float) * (size_t)t.len[i]);
+        memcpy(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]);
+    }
+    pl_sim_reverse(true);
+    if (t.len[Q] < 300) both_ways(&t, "tf32");
+    pl_sim_reverse(false);
+    pl_sim_tf32(false);
+    for (int k = 0; k < 5; k++) {
+        int i = outs[k];
+        CHECK_MSG(memcmp(first[i], t.f[i], sizeof(float) * (size_t)t.len[i]) == 0,
+                  "output %d has other bits with blocks in reverse", i);
+        free(first[i]);
+    }
+    tensors_free(&t);
+}
+
+TEST(cuda_attention_as_tf32_keeps_eleven_bits_at_any_size)
+{
+    static const struct {
+        shape s;
+        float large; /* factor of the gradient */
+    } list[] = {{{1, 5, 7, 3, 3, false, 0, 2, 0, 0}, 1},
+                {{1, 40, 21, 1, 33, false, 0, 3e-5f, 0, 0}, 1e-9f},
+                {{1, 70, 70, 1, 32, true, 0, 2, 0, 0}, 1e6f},
+                {{2, 20, 19, 1, 100, false, 1e-7, 3e3f, 0, 3}, 1}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) check_tf32(&list[i].s, list[i].large);
+}
+
 /* A result that depends on a non-finite number is not finite, and no other result changes. */
 TEST(cuda_attention_split_passes_on_what_is_not_finite)
 {
@@ -328,5 +376,7 @@ TEST(attention_split_scratch_is_what_a_profile_expects)
         CHECK_MSG(fwd == pl_attend_split_work(&a) && bwd == pl_attend_split_bwd_work(&a),
                   "shape %zu: %llu and %llu bytes, not %zu and %zu", i, (unsigned long long)fwd,
                   (unsigned long long)bwd, pl_attend_split_work(&a), pl_attend_split_bwd_work(&a));
+        CHECK_INT(pl_card_workspace(card, &c, PL_F32, PL_CARD_TF32), pl_attend_tf32_work(&a));
+        CHECK_INT(pl_card_workspace(card, &b, PL_F32, PL_CARD_TF32), pl_attend_tf32_bwd_work(&a));
     }
 }

@@ -163,7 +163,9 @@ TEST(profiles_predict_attention_as_it_was_measured)
                       ratio);
         }
     pl_cost f32 = attention_cost(32, 4096, 64, false, true, 4);
-    CHECK(pl_card_ns(h, &f32, PL_F32, PL_CARD_TF32) == pl_card_ns(h, &f32, PL_F32, PL_CARD_SPLIT));
+    double rounded = pl_card_ns(h, &f32, PL_F32, PL_CARD_TF32);
+    CHECK(rounded > 2.1e6 && rounded < 2.6e6);
+    CHECK(pl_card_ns(h, &f32, PL_F32, PL_CARD_SPLIT) > 2 * rounded);
 }
 
 TEST(profiles_times_follow_the_figures)

@@ -124,6 +124,12 @@ static bool mma_takes(const pl_call *c)
     return pl_attend_mma_takes(&a);
 }
 
+static bool tf32_takes(const pl_call *c)
+{
+    pl_attend a = slice_call(c);
+    return pl_attend_tf32_takes(&a);
+}
+
 static bool split_takes(const pl_call *c)
 {
     pl_attend a = slice_call(c);
@@ -172,6 +178,13 @@ static pl_status dnn_run(const pl_call *c)
     return pl_attend_dnn_run(c->prep, &a);
 }
 
+static pl_status tf32_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    *work_bytes = most_work(c, c->n_in > 3 ? pl_attend_tf32_bwd_work : pl_attend_tf32_work);
+    return PL_OK;
+}
+
 static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
@@ -210,6 +223,7 @@ static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
   return backward(c, pl_attend_##name##_bwd);                                                      \
  }
 KERNEL(mma)
+KERNEL(tf32)
 KERNEL(split)
 KERNEL(f32)
 KERNEL(plain)
@@ -217,6 +231,7 @@ KERNEL(plain)
 static const pl_kernel forward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, NULL, NULL, mma_forward},
+    {"tf32", tf32_takes, tf32_prepare, NULL, tf32_forward},
     {"split", split_takes, split_prepare, NULL, split_forward},
     {"f32", f32_takes, NULL, NULL, f32_forward},
     {"plain", NULL, NULL, NULL, plain_forward},
@@ -224,6 +239,7 @@ static const pl_kernel forward_kernels[] = {
 static const pl_kernel backward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
+    {"tf32", tf32_takes, tf32_prepare, NULL, tf32_backward},
     {"split", split_takes, split_prepare, NULL, split_backward},
     {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
     {"plain", NULL, backward_prepare, NULL, plain_backward},

@@ -73,6 +73,13 @@ pl_status pl_attend_dnn_prepare(const pl_attend *a, bool back, void **prep,
                                 size_t *work_bytes) PL_MUST_USE;
 void pl_attend_dnn_release(void *prep); /* NULL is fine */
 pl_status pl_attend_dnn_run(void *prep, const pl_attend *a) PL_MUST_USE;
+/* f32 rounded to TF32's 11 bits, where pl_cuda_tf32() says so; heads of up to 128.
+ * attention_mma.cu */
+bool pl_attend_tf32_takes(const pl_attend *a);
+pl_status pl_attend_tf32(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_tf32_bwd(const pl_attend *a) PL_MUST_USE;
+size_t pl_attend_tf32_work(const pl_attend *a);
+size_t pl_attend_tf32_bwd_work(const pl_attend *a);
 /* f32 by tensor cores, where pl_cuda_split() says so; heads of up to 128. attention_split.h */
 bool pl_attend_split_takes(const pl_attend *a);
 pl_status pl_attend_split(const pl_attend *a) PL_MUST_USE;

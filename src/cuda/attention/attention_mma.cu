@@ -1,4 +1,5 @@
-/* attention_mma.cu - attention of f16 and bf16 on tensor cores (compute capability 8.0 on).
+/* attention_mma.cu - attention of f16 and bf16, and of f32 as TF32, on tensor cores (compute
+ * capability 8.0 on).
  *
  * A block keeps ROWS tokens of one side in shared memory and walks the other side in tiles of COLS
  * tokens, two tiles in flight. A warp owns 16*MT of the rows:
@@ -15,12 +16,98 @@
  * Tiles are [token][D] with 16-byte chunks swizzled by token (chunk ^ token), so that the 8 rows of
  * a matrix load lie in different banks. D is the head's size rounded up to 32, 64, 128 or 256; the
  * rest of a row is zero.
+ *
+ * Where f32 may be computed as TF32, q, k, v and d_o are first rounded to f16, which has TF32's 11
+ * bits, times a power of two for each tensor that brings its largest number to between 8 and 16.
+ * Then no product overflows: |dp| is at most 16 * 16 * 128, and numbers down to 2^-18 of the
+ * largest keep all their bits. Sums and results are f32.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/launch.h"
 #include "cuda/matmul/mma.h"
+#include "plan/cost/kernel_sizes.h"
 
 static constexpr int WARPS = 4, THREADS = WARPS * 32;
+
+/* ---- f32 as TF32 ---------------------------------------------------------------------------- */
+/* For the bits of a tensor's largest number: the power of two that the tensor is multiplied by, and
+ * its inverse. Zeros and numbers that are not finite stay as they are. */
+static __device__ __forceinline__ float up_by(unsigned most)
+{
+    unsigned e = most >> 23;
+    return e == 0 || e == 255 ? 1 : __uint_as_float((257 - max(e, 5u)) << 23);
+}
+static __device__ __forceinline__ float back_by(unsigned most)
+{
+    unsigned e = most >> 23;
+    return e == 0 || e == 255 ? 1 : __uint_as_float((max(e, 5u) - 3) << 23);
+}
+
+/* What results are multiplied by because operands were. Results of the operands' own type: 1. */
+struct powers {
+    float scores, d_scores; /* q k, the inverse of v d_o */
+    float o, dq, dk, dv;
+};
+template <class R> static __device__ __forceinline__ powers powers_of(const unsigned *most)
+{
+    powers p = {1, 1, 1, 1, 1, 1};
+    if (sizeof(R) < sizeof(float)) return p;
+    float q = back_by(most[0]), k = back_by(most[1]), v = back_by(most[2]), d = back_by(most[3]);
+    p.scores = q * k;
+    p.d_scores = up_by(most[2]) * up_by(most[3]);
+    p.o = v;
+    p.dq = v * d * k;
+    p.dk = v * d * q;
+    p.dv = d;
+    return p;
+}
+
+/* Four tensors of `n` numbers each, and where they go. */
+struct rounding {
+    const float *x[4];
+    pl_f16 *y[4];
+    int64_t n[4];
+    unsigned *most; /* bits of the largest number of each, zero before */
+};
+
+/* grid: (blocks, tensors) */
+static __global__ void __launch_bounds__(256) find_most(const __grid_constant__ rounding r)
+{
+    __shared__ unsigned shared[8];
+    const float *x = r.x[blockIdx.y];
+    int64_t n = r.n[blockIdx.y], fours = n / 4;
+    unsigned most = 0;
+    for (int64_t i = PL_ITEM; i < fours; i += PL_ITEMS) {
+        pl_pack<float, 4> v = pl_read<float, 4>(x + 4 * i);
+#pragma unroll
+        for (int e = 0; e < 4; e++) most = max(most, __float_as_uint(v.v[e]) & 0x7fffffffu);
+    }
+    for (int64_t i = 4 * fours + PL_ITEM; i < n; i += PL_ITEMS)
+        most = max(most, __float_as_uint(x[i]) & 0x7fffffffu);
+    for (int far = 16; far; far /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, far));
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = most;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (int i = 1; i < 8; i++) most = max(most, shared[i]);
+    atomicMax(&r.most[blockIdx.y], most);
+}
+
+/* grid: (blocks, tensors) */
+static __global__ void __launch_bounds__(256) round_to_f16(const __grid_constant__ rounding r)
+{
+    const float *x = r.x[blockIdx.y];
+    pl_f16 *y = r.y[blockIdx.y];
+    float by = up_by(r.most[blockIdx.y]);
+    int64_t n = r.n[blockIdx.y], fours = n / 4;
+    for (int64_t i = PL_ITEM; i < fours; i += PL_ITEMS) {
+        pl_pack<float, 4> v = pl_read<float, 4>(x + 4 * i);
+        pl_pack<pl_f16, 4> h;
+#pragma unroll
+        for (int e = 0; e < 4; e++) h.v[e] = pl_put<pl_f16>(v.v[e] * by);
+        pl_write<pl_f16, 4>(y + 4 * i, h);
+    }
+    for (int64_t i = 4 * fours + PL_ITEM; i < n; i += PL_ITEMS) y[i] = pl_put<pl_f16>(x[i] * by);
+}
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 /* Returns the offset of 16-byte chunk c of token r, in elements. */
@@ -103,14 +190,23 @@ static __device__ __forceinline__ void weigh(float (*out)[W / 8][4], float (*p)[
     }
 }
 
+template <typename T> static __device__ __forceinline__ void store_two(T *to, float x, float y)
+{
+    *(unsigned *)to = pl_pack2(x, y, T());
+}
+static __device__ __forceinline__ void store_two(float *to, float x, float y)
+{
+    *(float2 *)to = make_float2(x, y);
+}
+
 /* Stores rows of results: token first + r, dims from.. , times factor[row of the thread]. */
-template <typename T, int W, int MT>
+template <int W, int MT, typename T>
 static __device__ __forceinline__ void store(T *to, int64_t stride, float (*v)[W / 8][4],
                                              const float (*factor)[2], int first, int limit,
                                              int from, int d)
 {
     int lane = threadIdx.x % 32, r0 = threadIdx.x / 32 * 16 * MT + lane / 4;
-    bool pairs = (d & 1) == 0 && ((uintptr_t)to & 3) == 0;
+    bool pairs = (d & 1) == 0 && ((uintptr_t)to & (2 * sizeof(T) - 1)) == 0;
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -124,7 +220,7 @@ static __device__ __forceinline__ void store(T *to, int64_t stride, float (*v)[W
                 float x = v[i][j][up * 2] * factor[i][up];
                 float y = v[i][j][up * 2 + 1] * factor[i][up];
                 if (pairs && c < d)
-                    *(unsigned *)(row + c) = pl_pack2(x, y, T());
+                    store_two(row + c, x, y);
                 else {
                     if (c < d) row[c] = pl_put<T>(x);
                     if (c + 1 < d) row[c + 1] = pl_put<T>(y);
@@ -192,9 +288,10 @@ static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*o
 }
 
 /* grid: (tiles of queries, heads, batch) */
-template <typename T, int D, int MT, int COLS>
+template <typename T, typename R, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    forward(pl_attend_shape z, const T *q, const T *k, const T *v, T *o, float *lse)
+    forward(pl_attend_shape z, const T *q, const T *k, const T *v, const unsigned *largest, R *o,
+            float *lse)
 {
     if (!PL_HAS_MMA) return;
     PL_SHARED(unsigned char, bytes);
@@ -209,7 +306,9 @@ static __global__ void __launch_bounds__(THREADS)
     k += (int64_t)b * z.m * stride + h * z.d;
     v += (int64_t)b * z.m * stride + h * z.d;
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
-    float out[MT][D / 8][4], top[MT][2], total[MT][2], unit = z.scale * LOG2E;
+    const powers by = powers_of<R>(largest);
+    float out[MT][D / 8][4], top[MT][2], total[MT][2], scale = z.scale * by.scores;
+    float unit = scale * LOG2E;
     clear<MT, D / 8>(out);
     for (int i = 0; i < MT; i++)
         for (int e = 0; e < 2; e++) top[i][e] = -INFINITY, total[i][e] = 0;
@@ -251,19 +350,19 @@ static __global__ void __launch_bounds__(THREADS)
         for (int up = 0; up < 2; up++) {
             float sum = over_quad_sum(total[i][up]);
             int r = first + threadIdx.x / 32 * 16 * MT + i * 16 + up * 8 + lane / 4;
-            factor[i][up] = 1 / sum;
+            factor[i][up] = by.o / sum;
             if (lane % 4 == 0 && r < z.n)
-                lse[((int64_t)b * z.heads + h) * z.n + r] = fmaf(top[i][up], z.scale, logf(sum));
+                lse[((int64_t)b * z.heads + h) * z.n + r] = fmaf(top[i][up], scale, logf(sum));
         }
-    store<T, D, MT>(o, stride, out, factor, first, z.n, 0, z.d);
+    store<D, MT>(o, stride, out, factor, first, z.n, 0, z.d);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 /* grid: (tiles of queries, heads, batch) */
-template <typename T, int D, int MT, int COLS>
+template <typename T, typename R, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    to_query(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
-             const float *delta, T *dq)
+    to_query(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o,
+             const unsigned *largest, const float *lse, const float *delta, R *dq)
 {
     if (!PL_HAS_MMA) return;
     PL_SHARED(unsigned char, bytes);
@@ -280,7 +379,8 @@ static __global__ void __launch_bounds__(THREADS)
     v += (int64_t)b * z.m * stride + h * z.d;
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
     int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
-    float out[MT][D / 8][4], base[MT][2], minus[MT][2], unit = z.scale * LOG2E;
+    const powers by = powers_of<R>(largest);
+    float out[MT][D / 8][4], base[MT][2], minus[MT][2], unit = z.scale * by.scores * LOG2E;
     clear<MT, D / 8>(out);
 #pragma unroll
     for (int i = 0; i < MT; i++)
@@ -288,7 +388,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int up = 0; up < 2; up++) {
             int r = r0 + i * 16 + up * 8;
             base[i][up] = r < z.n ? lse[head * z.n + r] * LOG2E : 0;
-            minus[i][up] = r < z.n ? delta[head * z.n + r] : 0;
+            minus[i][up] = r < z.n ? delta[head * z.n + r] * by.d_scores : 0;
         }
     fill<T, D, ROWS>(rows, q, stride, first, z.n, z.d, z.wide);
     fill<T, D, ROWS>(d_rows, d_o, stride, first, z.n, z.d, z.wide);
@@ -324,15 +424,15 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads();
     }
     float factor[MT][2];
-    for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale;
-    store<T, D, MT>(dq, stride, out, factor, first, z.n, 0, z.d);
+    for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale * by.dq;
+    store<D, MT>(dq, stride, out, factor, first, z.n, 0, z.d);
 }
 
 /* grid: (tiles of keys, heads, batch * slices of W dims of the results) */
-template <typename T, int D, int W, int MT, int COLS>
+template <typename T, typename R, int D, int W, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    to_key(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
-           const float *delta, T *dk, T *dv)
+    to_key(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o,
+           const unsigned *largest, const float *lse, const float *delta, R *dk, R *dv)
 {
     if (!PL_HAS_MMA) return;
     PL_SHARED(unsigned char, bytes);
@@ -351,7 +451,8 @@ static __global__ void __launch_bounds__(THREADS)
     dv += (int64_t)b * z.m * stride + h * z.d;
     int t0 = z.causal ? first / COLS : 0, tiles = (z.n + COLS - 1) / COLS;
     int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
-    float to_k[MT][W / 8][4], to_v[MT][W / 8][4], unit = z.scale * LOG2E;
+    const powers by = powers_of<R>(largest);
+    float to_k[MT][W / 8][4], to_v[MT][W / 8][4], unit = z.scale * by.scores * LOG2E;
     clear<MT, W / 8>(to_k);
     clear<MT, W / 8>(to_v);
     fill<T, D, ROWS>(rows, k, stride, first, z.m, z.d, z.wide);
@@ -370,7 +471,9 @@ static __global__ void __launch_bounds__(THREADS)
         pl_copies_end();
         for (int i = threadIdx.x; i < 2 * COLS; i += THREADS) {
             int c = c0 + i % COLS;
-            sums[i] = c >= z.n ? 0 : i < COLS ? lse[head * z.n + c] * LOG2E : delta[head * z.n + c];
+            sums[i] = c >= z.n   ? 0
+                      : i < COLS ? lse[head * z.n + c] * LOG2E
+                                 : delta[head * z.n + c] * by.d_scores;
         }
         pl_copies_wait<1>();
         __syncthreads();
@@ -403,10 +506,10 @@ static __global__ void __launch_bounds__(THREADS)
     }
     pl_copies_wait<0>();
     float factor[MT][2];
-    for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale;
-    store<T, W, MT>(dk, stride, to_k, factor, first, z.m, from, z.d);
-    for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = 1;
-    store<T, W, MT>(dv, stride, to_v, factor, first, z.m, from, z.d);
+    for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale * by.dk;
+    store<W, MT>(dk, stride, to_k, factor, first, z.m, from, z.d);
+    for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = by.dv;
+    store<W, MT>(dv, stride, to_v, factor, first, z.m, from, z.d);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -435,27 +538,30 @@ template <int D> struct shape_of {
     enum { K_W = D <= 128 ? D : 128, K_MT = D <= 64 ? 2 : 1, K_COLS = 32 };
 };
 
-template <typename T, int D> static pl_status run_forward(const pl_attend *a)
+/* T: the operands' type, R: the results'; `largest` of f32 operands. */
+template <typename T, typename R, int D>
+static pl_status run_forward(const pl_attend *a, const unsigned *largest)
 {
     constexpr int MT = shape_of<D>::MT, COLS = shape_of<D>::COLS, ROWS = WARPS * 16 * MT;
     size_t bytes = sizeof(T) * D * (ROWS + 4 * COLS);
-    auto kernel = forward<T, D, MT, COLS>;
+    auto kernel = forward<T, R, D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
     dim3 grid(div_up(a->n, ROWS), (unsigned)a->heads, (unsigned)a->batch);
     PL_LAUNCH((kernel), grid, THREADS, bytes, sizes_of(a), (const T *)a->q, (const T *)a->k,
-              (const T *)a->v, (T *)a->out[0], (float *)a->out[1]);
+              (const T *)a->v, largest, (R *)a->out[0], (float *)a->out[1]);
     return PL_OK;
 }
 
-template <typename T, int D> static pl_status run_backward(const pl_attend *a)
+template <typename T, typename R, int D>
+static pl_status run_backward(const pl_attend *a, const unsigned *largest)
 {
     constexpr int QM = shape_of<D>::Q_MT, QC = shape_of<D>::Q_COLS, QR = WARPS * 16 * QM;
     constexpr int KM = shape_of<D>::K_MT, KC = shape_of<D>::K_COLS, KR = WARPS * 16 * KM;
     constexpr int W = shape_of<D>::K_W;
     size_t q_bytes = sizeof(T) * D * (2 * QR + 4 * QC);
     size_t k_bytes = sizeof(T) * D * (2 * KR + 4 * KC) + sizeof(float) * 2 * KC;
-    auto for_q = to_query<T, D, QM, QC>;
-    auto for_k = to_key<T, D, W, KM, KC>;
+    auto for_q = to_query<T, R, D, QM, QC>;
+    auto for_k = to_key<T, R, D, W, KM, KC>;
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
     const float *lse = (const float *)pl_attend_lse(a), *delta = (const float *)a->work;
@@ -463,23 +569,25 @@ template <typename T, int D> static pl_status run_backward(const pl_attend *a)
     PL_TRY(allow((const void *)for_k, k_bytes));
     dim3 q_grid(div_up(a->n, QR), (unsigned)a->heads, (unsigned)a->batch);
     dim3 k_grid(div_up(a->m, KR), (unsigned)a->heads, (unsigned)a->batch * (D / W));
-    PL_LAUNCH((for_k), k_grid, THREADS, k_bytes, sizes_of(a), q, k, v, d_o, lse, delta,
-              (T *)a->out[1], (T *)a->out[2]);
-    PL_LAUNCH((for_q), q_grid, THREADS, q_bytes, sizes_of(a), q, k, v, d_o, lse, delta,
-              (T *)a->out[0]);
+    PL_LAUNCH((for_k), k_grid, THREADS, k_bytes, sizes_of(a), q, k, v, d_o, largest, lse, delta,
+              (R *)a->out[1], (R *)a->out[2]);
+    PL_LAUNCH((for_q), q_grid, THREADS, q_bytes, sizes_of(a), q, k, v, d_o, largest, lse, delta,
+              (R *)a->out[0]);
     return PL_OK;
 }
 
-template <typename T, int D> static pl_status run_sized(const pl_attend *a, bool back)
+template <typename T, typename R, int D>
+static pl_status run_sized(const pl_attend *a, bool back, const unsigned *largest)
 {
-    return back ? run_backward<T, D>(a) : run_forward<T, D>(a);
+    return back ? run_backward<T, R, D>(a, largest) : run_forward<T, R, D>(a, largest);
 }
 
 template <typename T> static pl_status run_typed(const pl_attend *a, bool back)
 {
-    if (a->d <= 32) return run_sized<T, 32>(a, back);
-    if (a->d <= 64) return run_sized<T, 64>(a, back);
-    return a->d <= 128 ? run_sized<T, 128>(a, back) : run_sized<T, 256>(a, back);
+    if (a->d <= 32) return run_sized<T, T, 32>(a, back, NULL);
+    if (a->d <= 64) return run_sized<T, T, 64>(a, back, NULL);
+    return a->d <= 128 ? run_sized<T, T, 128>(a, back, NULL)
+                       : run_sized<T, T, 256>(a, back, NULL);
 }
 
 static pl_status run(const pl_attend *a, bool back)
@@ -489,14 +597,18 @@ static pl_status run(const pl_attend *a, bool back)
     return PL_OK;
 }
 
-extern "C" bool pl_attend_mma_takes(const pl_attend *a)
+/* Bytes of the largest tiles of the three kernels. */
+static bool fits(const pl_attend *a)
 {
-    /* Bytes of the largest tiles of the three kernels. */
     size_t need = a->d <= 64 ? 66 << 10 : a->d <= 128 ? 97 << 10 : 129 << 10;
     const pl_cuda_props *card = pl_cuda_props_get();
-    return (a->dtype == PL_F16 || a->dtype == PL_BF16) && card->arch >= 80 && a->d <= 256 &&
-           a->scale > 0 && a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 &&
-           a->batch < 32768 && need <= (size_t)card->shared_limit;
+    return card->arch >= 80 && a->d <= 256 && a->scale > 0 && a->n < 1 << 30 && a->m < 1 << 30 &&
+           a->heads < 65536 && a->batch < 32768 && need <= (size_t)card->shared_limit;
+}
+
+extern "C" bool pl_attend_mma_takes(const pl_attend *a)
+{
+    return (a->dtype == PL_F16 || a->dtype == PL_BF16) && fits(a);
 }
 
 extern "C" pl_status pl_attend_mma(const pl_attend *a)
@@ -508,4 +620,74 @@ extern "C" pl_status pl_attend_mma_bwd(const pl_attend *a)
 {
     PL_TRY(pl_attend_delta(a));
     return run(a, true);
+}
+
+/* ---- f32 as TF32 ---------------------------------------------------------------------------- */
+extern "C" bool pl_attend_tf32_takes(const pl_attend *a)
+{
+    return a->dtype == PL_F32 && pl_cuda_tf32() && a->d <= 128 && fits(a);
+}
+
+static pl_attend_sizes plan_sizes(const pl_attend *a)
+{
+    pl_attend_sizes s = {a->batch * a->heads, a->n, a->m, a->d, 0};
+    return s;
+}
+
+extern "C" size_t pl_attend_tf32_work(const pl_attend *a)
+{
+    pl_attend_sizes s = plan_sizes(a);
+    return pl_attend_tf32_bytes(&s, false);
+}
+
+extern "C" size_t pl_attend_tf32_bwd_work(const pl_attend *a)
+{
+    pl_attend_sizes s = plan_sizes(a);
+    return pl_attend_tf32_bytes(&s, true);
+}
+
+/* Scratch: delta and lse, which the other kernels have there too, then the largest numbers, then
+ * the tensors. */
+static pl_status run_tf32(const pl_attend *a, bool back)
+{
+    const void *from[4] = {a->q, a->k, a->v, back ? a->d_o : NULL};
+    pl_attend_sizes s = plan_sizes(a);
+    char *at = (char *)a->work + (back ? pl_attend_tf32_delta(&s) : 0);
+    rounding r = {};
+    int64_t most = 0;
+    r.most = (unsigned *)at;
+    at += PL_ATTEND_LARGEST;
+    for (int i = 0; i < (back ? 4 : 3); i++) {
+        r.x[i] = (const float *)from[i];
+        r.y[i] = (pl_f16 *)at;
+        r.n[i] = s.heads * (i % 3 ? a->m : a->n) * a->d;
+        at += pl_attend_tf32_tensor(&s, i % 3);
+        most = most > r.n[i] ? most : r.n[i];
+    }
+    PL_CUDA(cudaMemsetAsync(r.most, 0, PL_ATTEND_LARGEST, pl_cuda_stream()));
+    dim3 grid(pl_blocks(most / 4 + 1, 256), back ? 4 : 3);
+    PL_LAUNCH(find_most, grid, 256, 0, r);
+    PL_LAUNCH(round_to_f16, grid, 256, 0, r);
+    pl_attend h = *a;
+    h.q = r.y[0];
+    h.k = r.y[1];
+    h.v = r.y[2];
+    h.d_o = r.y[3];
+    h.dtype = PL_F16;
+    PL_TRY((a->d <= 32   ? run_sized<pl_f16, float, 32>(&h, back, r.most)
+            : a->d <= 64 ? run_sized<pl_f16, float, 64>(&h, back, r.most)
+                         : run_sized<pl_f16, float, 128>(&h, back, r.most)));
+    PL_CUDA_LAUNCHED("attention of TF32 on tensor cores");
+    return PL_OK;
+}
+
+extern "C" pl_status pl_attend_tf32(const pl_attend *a)
+{
+    return run_tf32(a, false);
+}
+
+extern "C" pl_status pl_attend_tf32_bwd(const pl_attend *a)
+{
+    PL_TRY(pl_attend_delta(a));
+    return run_tf32(a, true);
 }

@@ -74,7 +74,7 @@ const pl_card *pl_card_find(const char *name)
 static const struct {
     double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back,
         wide_back, taps, taps_back;
-    double attend, attend_back, attend_f32, attend_f32_back;
+    double attend, attend_back, attend_f32, attend_f32_back, attend_tf32;
     double dnn, dnn_half, dnn_back, dnn_back_half;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
@@ -95,6 +95,7 @@ static const struct {
            .attend_back = 0.172,
            .attend_f32 = 0.72,
            .attend_f32_back = 0.56,
+           .attend_tf32 = 0.93, /* of 16 bits: operands are rounded first */
            .dnn = 1.3,      /* of cuDNN's attention with heads of endless size, */
            .dnn_half = 110, /* and the size at which half of it is reached */
            .dnn_back = 1.05,
@@ -275,18 +276,19 @@ static double dnn_attend_share(const pl_card *card, const pl_cost *c, bool back)
     return blocks < WAVES * card->sms ? share * filled(blocks, card->sms) : share;
 }
 
+bool pl_card_rounds_attention(const pl_card *card, const pl_cost *c, pl_dtype dtype,
+                              pl_card_f32 f32)
+{
+    bool cores = card->bf16 > card->f32; /* from compute capability 8.0 on */
+    return f32 == PL_CARD_TF32 && dtype == PL_F32 && cores && c->k <= 128;
+}
+
 /* In the backward pass, the kernel for the gradients of keys and values walks over queries (three
  * of five products); the kernel for the gradient of the queries walks over keys. */
-static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
+static double own_attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     enum { ROWS = 128 };
     bool back = c->work == PL_WORK_ATTENTION_BACK;
-    if (pl_card_dnn_attends(card, c, dtype)) {
-        /* Exponentials beside products: heads of few numbers have more of them. */
-        double least = back ? REACH.dnn_back_half : REACH.dnn_half;
-        return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least) *
-               dnn_attend_share(card, c, back);
-    }
     double heads = heads_seen(c, back);
     if (is_short(dtype) && back)
         return rate * REACH.attend_back /
@@ -296,6 +298,16 @@ static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype,
     if (is_short(dtype)) return rate * REACH.attend * share;
     share = fmax(share, attend_share(card, heads, c->m, c->n, ROWS / 2, alone));
     return rate * share * (back ? REACH.attend_f32_back : REACH.attend_f32);
+}
+
+static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
+{
+    bool back = c->work == PL_WORK_ATTENTION_BACK;
+    if (!pl_card_dnn_attends(card, c, dtype)) return own_attend_rate(card, c, dtype, rate);
+    /* Exponentials beside products: heads of few numbers have more of them. */
+    double least = back ? REACH.dnn_back_half : REACH.dnn_half;
+    return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least) *
+           dnn_attend_share(card, c, back);
 }
 
 /* Returns the operations per second of a unit's arithmetic. */
@@ -309,7 +321,9 @@ static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dt
     case PL_WORK_CONV_DX:
     case PL_WORK_CONV_DW: return conv_rate(card, c, dtype, rate);
     case PL_WORK_ATTENTION:
-    case PL_WORK_ATTENTION_BACK: /* f32 is split where TF32 is allowed, too */
+    case PL_WORK_ATTENTION_BACK:
+        if (pl_card_rounds_attention(card, c, dtype, f32))
+            return REACH.attend_tf32 * own_attend_rate(card, c, PL_F16, card->f16);
         if (f32 == PL_CARD_TF32) rate = rate_of(card, dtype, PL_CARD_SPLIT);
         return attend_rate(card, c, dtype, rate);
     case PL_WORK_TAPS: return card->f32 * (c->k > c->m ? REACH.taps_back : REACH.taps);

@@ -186,6 +186,23 @@ pl_attend_course pl_attend_backward_course(const pl_attend_sizes *s, size_t delt
     return c;
 }
 
+/* ---- attention of f32 as TF32 --------------------------------------------------------------- */
+size_t pl_attend_tf32_delta(const pl_attend_sizes *s)
+{
+    return round_up(s->heads * s->n * 8);
+}
+
+size_t pl_attend_tf32_tensor(const pl_attend_sizes *s, bool keys)
+{
+    return round_up(2 * s->heads * (keys ? s->m : s->n) * s->d);
+}
+
+size_t pl_attend_tf32_bytes(const pl_attend_sizes *s, bool back)
+{
+    size_t of_n = pl_attend_tf32_tensor(s, false), of_m = pl_attend_tf32_tensor(s, true);
+    return PL_ATTEND_LARGEST + of_n + 2 * of_m + (back ? of_n + pl_attend_tf32_delta(s) : 0);
+}
+
 /* ---- 16-bit attention by cuDNN -------------------------------------------------------------- */
 /* The largest divisor of count that is at most `most`; 0 if most is below 1. */
 static int64_t divisor(int64_t count, int64_t most)

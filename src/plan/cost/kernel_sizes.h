@@ -95,6 +95,14 @@ pl_attend_course pl_attend_forward_course(const pl_attend_sizes *s);
 /* delta_bytes: scratch that precedes the rest (two numbers a query). */
 pl_attend_course pl_attend_backward_course(const pl_attend_sizes *s, size_t delta_bytes);
 
+/* ---- attention of f32 as TF32 (cuda/attention/attention_mma.cu) ------------------------------ */
+enum { PL_ATTEND_LARGEST = 256 }; /* bytes for the largest number of each tensor */
+/* Returns the bytes of two numbers a query, and of queries or keys of 16 bits. */
+size_t pl_attend_tf32_delta(const pl_attend_sizes *s);
+size_t pl_attend_tf32_tensor(const pl_attend_sizes *s, bool keys);
+/* Returns the scratch: q, k, v and, backward, d_o in 16 bits, after the numbers above. */
+size_t pl_attend_tf32_bytes(const pl_attend_sizes *s, bool back);
+
 /* ---- 16-bit attention by cuDNN (cuda/attention/attention_dnn.c) ------------------------------ */
 /* Pairs of query and key of a head from which cuDNN is faster than our own kernels
  * (bench/results/attention.csv). */

@@ -59,14 +59,22 @@ static double dnn_attention_bytes(const pl_cost *c, double heads)
     return (double)s.bytes + 4 * (double)s.heads * c->m + CALL;
 }
 
-static double attention_bytes(const pl_card *card, const pl_cost *c, pl_dtype dtype, bool split)
+static double attention_bytes(const pl_card *card, const pl_cost *c, pl_dtype dtype,
+                              pl_card_f32 f32)
 {
+    bool split = dtype == PL_F32 && f32 == PL_CARD_SPLIT && pl_card_splits(card);
     bool back = c->work == PL_WORK_ATTENTION_BACK;
     double heads = fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
     pl_attend_sizes s = {
         .heads = llround(heads), .n = llround(c->m), .m = llround(c->n), .d = llround(c->k)};
     double delta = back ? 8 * heads * c->m : 0;
     if (pl_card_dnn_attends(card, c, dtype)) return fmax(delta, dnn_attention_bytes(c, 2 * heads));
+    if (pl_card_rounds_attention(card, c, dtype, f32)) {
+        /* Of a causal unit the operations tell half of the heads, the bytes all. */
+        double each = 4 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
+        s.heads = llround(fmax(heads, c->bytes / each));
+        return (double)pl_attend_tf32_bytes(&s, back);
+    }
     if (!split || c->k > 128) return delta;
     return (double)(back ? pl_attend_backward_course(&s, (size_t)delta).bytes
                          : pl_attend_forward_course(&s).bytes);
@@ -94,7 +102,7 @@ uint64_t pl_card_workspace(const pl_card *card, const pl_cost *c, pl_dtype dtype
     case PL_WORK_CONV_DX:
     case PL_WORK_CONV_DW: return round_up(split ? conv_bytes(card, c) : library_bytes(c, dtype));
     case PL_WORK_ATTENTION:
-    case PL_WORK_ATTENTION_BACK: return round_up(attention_bytes(card, c, dtype, split));
+    case PL_WORK_ATTENTION_BACK: return round_up(attention_bytes(card, c, dtype, f32));
     default: return 0;
     }
 }
