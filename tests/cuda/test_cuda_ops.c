@@ -441,6 +441,8 @@ TEST(cuda_ops_large_indices_match_the_cpu)
         {"scatter_add", {{"f32[70,64]", "i32[70]"}, "rows=50", {{0, 0, false}, {-2, 51, false}}}},
         {"scatter_add", {{"f32[5000,3]", "i64[5000]"}, "rows=9", {{0, 0, false}, {-1, 9, false}}}},
         {"scatter_add", {{"i32[300,5]", "i64[300]"}, "rows=9", {{-9, 9, false}, {-1, 9, false}}}},
+        {"scatter_add", {{"bf16[900,8]", "i32[900]"}, "rows=3", {{0, 0, false}, {-1, 2, false}}}},
+        {"scatter_add", {{"i64[700,3]", "i64[700]"}, "rows=2", {{-9, 9, false}, {0, 1, false}}}},
         {"put_along_add",
          {{"f32[3,40,33]", "i32[3,40,33]"}, "axis=1, size=70", {{0, 0, false}, {-1, 70, false}}}},
         {"put_along_add",

@@ -7,7 +7,9 @@
  *
  * No two threads add to the same element: updates are sorted by destination, with their number as
  * the lower part of the key (cuda/ops/merge.h), a bisection finds where each row's updates begin,
- * and each row sums its own, in f32 for 16-bit elements, rounding once. For put_along_add the rows
+ * and each row sums its own, in f32 for 16-bit elements, rounding once. A row with many updates
+ * (padding, a frequent word) would keep one thread busy: the sorted updates are cut into chunks of
+ * CHUNK, chunks that belong to one row are summed beforehand, and the row adds their sums. For put_along_add the rows
  * are single elements of the output. When it has many short columns, a thread walks down each
  * column instead, adding in place (16-bit elements in an f32 copy in scratch); that needs no sort.
  */
@@ -18,7 +20,7 @@
 
 #include <math.h>
 
-enum { THREADS = 256 };
+enum { THREADS = 256, CHUNK = 128 };
 
 /* ---- picking ---------------------------------------------------------------------------- */
 /* Rows of `units` units. */
@@ -155,24 +157,57 @@ template <> struct sum_of<int64_t> {
     typedef uint64_t type;
 };
 
-/* Packs of V elements of rows of `packs` packs. */
-template <class T, int V>
-static __global__ void __launch_bounds__(THREADS)
-    add_rows(const T *u, const uint64_t *order, const uint32_t *first, T *y, int64_t n,
-             const pl_long_divisor packs)
+/* Adds updates [p, hi) of the sorted list, pack c of each. */
+template <class T, int V, class A>
+static __device__ __forceinline__ void add_updates(A *sum, const T *u, const uint64_t *order,
+                                                   uint32_t p, uint32_t hi, int64_t packs,
+                                                   int64_t c)
 {
-    typedef typename sum_of<T>::type A;
+#pragma unroll 4
+    for (; p < hi; p++) {
+        int64_t k = (int64_t)(uint32_t)order[p];
+        pl_pack<T, V> v = pl_read<T, V>(u + (k * packs + c) * V);
+#pragma unroll
+        for (int e = 0; e < V; e++) sum[e] += (A)pl_get<T>(v.v[e]);
+    }
+}
+
+/* Sums of the chunks that belong to one row; the others stay unwritten. n: packs of all chunks. */
+template <class T, int V, class A>
+static __global__ void __launch_bounds__(THREADS)
+    add_chunks(const T *u, const uint64_t *order, A *chunk, int64_t n, const pl_long_divisor packs)
+{
+    for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
+        int64_t c, at = pl_long_divmod(i, packs, &c) * CHUNK;
+        A sum[V] = {0};
+        if (order[at] >> 32 != order[at + CHUNK - 1] >> 32) continue;
+        add_updates<T, V, A>(sum, u, order, (uint32_t)at, (uint32_t)at + CHUNK, packs.d, c);
+#pragma unroll
+        for (int e = 0; e < V; e++) chunk[i * V + e] = sum[e];
+    }
+}
+
+/* Packs of V elements of rows of `packs` packs. */
+template <class T, int V, class A>
+static __global__ void __launch_bounds__(THREADS)
+    add_rows(const T *u, const uint64_t *order, const uint32_t *first, const A *chunk, T *y,
+             int64_t n, const pl_long_divisor packs)
+{
     for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
         int64_t c, r = pl_long_divmod(i, packs, &c);
-        uint32_t hi = first[r + 1];
+        uint32_t p = first[r], hi = first[r + 1];
         A sum[V] = {0};
+        if (hi - p >= CHUNK) {
+            uint32_t from = (p + CHUNK - 1) / CHUNK, to = hi / CHUNK;
+            add_updates<T, V, A>(sum, u, order, p, from < to ? from * CHUNK : hi, packs.d, c);
+            p = from < to ? to * CHUNK : hi;
 #pragma unroll 4
-        for (uint32_t p = first[r]; p < hi; p++) {
-            int64_t k = (int64_t)(uint32_t)order[p];
-            pl_pack<T, V> v = pl_read<T, V>(u + (k * packs.d + c) * V);
+            for (uint32_t k = from; k < to; k++) {
 #pragma unroll
-            for (int e = 0; e < V; e++) sum[e] += (A)pl_get<T>(v.v[e]);
+                for (int e = 0; e < V; e++) sum[e] += chunk[((int64_t)k * packs.d + c) * V + e];
+            }
         }
+        add_updates<T, V, A>(sum, u, order, p, hi, packs.d, c);
         pl_pack<T, V> out;
 #pragma unroll
         for (int e = 0; e < V; e++) out.v[e] = pl_put<T>((typename pl_elem<T>::acc)sum[e]);
@@ -181,11 +216,20 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* ---- adding: scratch and launches ------------------------------------------------------- */
-/* Returns the scratch: sorted updates, the scratch of the sort, where rows begin. */
-static size_t scatter_bytes(int64_t n, int64_t rows)
+/* Returns the offset of the sums of chunks: after sorted updates, the scratch of the sort, and where
+ * rows begin. */
+static size_t chunks_at(int64_t n, int64_t rows)
 {
-    return (size_t)n * sizeof(uint64_t) + pl_sort_bytes(1, n, sizeof(uint64_t)) +
-           (size_t)(rows + 1) * sizeof(uint32_t);
+    size_t before = (size_t)n * sizeof(uint64_t) + pl_sort_bytes(1, n, sizeof(uint64_t)) +
+                    (size_t)(rows + 1) * sizeof(uint32_t);
+    return (before + 15) & ~(size_t)15;
+}
+
+/* Returns the scratch; row: elements of an update. */
+static size_t scatter_bytes(int64_t n, int64_t rows, int64_t row, pl_dtype dtype)
+{
+    size_t sum = dtype == PL_F64 || dtype == PL_I64 ? 8 : 4;
+    return chunks_at(n, rows) + (size_t)(n / CHUNK * row) * sum;
 }
 
 static pl_status check_counts(int64_t n, int64_t rows)
@@ -200,9 +244,14 @@ template <class T, int V>
 static void launch_add(const pl_call *c, const uint64_t *order, const uint32_t *first, int64_t rows,
                        int64_t row)
 {
-    int64_t packs = row / V;
-    PL_LAUNCH((add_rows<T, V>), dim3(pl_blocks(rows * packs, THREADS)), dim3(THREADS), 0,
-              static_cast<const T *>(c->in[0]), order, first, static_cast<T *>(c->out[0]),
+    typedef typename sum_of<T>::type A;
+    int64_t packs = row / V, n = pl_type_elems(&c->in_type[0]) / row, chunks = n / CHUNK * packs;
+    A *chunk = reinterpret_cast<A *>(static_cast<char *>(c->work) + chunks_at(n, rows));
+    if (chunks)
+        PL_LAUNCH((add_chunks<T, V, A>), dim3(pl_blocks(chunks, THREADS)), dim3(THREADS), 0,
+                  static_cast<const T *>(c->in[0]), order, chunk, chunks, pl_long_div_by(packs));
+    PL_LAUNCH((add_rows<T, V, A>), dim3(pl_blocks(rows * packs, THREADS)), dim3(THREADS), 0,
+              static_cast<const T *>(c->in[0]), order, first, chunk, static_cast<T *>(c->out[0]),
               rows * packs, pl_long_div_by(packs));
 }
 
@@ -231,7 +280,8 @@ static pl_status scatter_prepare(const pl_call *c, void **prep, size_t *work_byt
     (void)prep;
     int64_t n = pl_type_elems(&c->in_type[1]), rows = c->out_type[0].dim[0];
     PL_TRY(check_counts(n, rows));
-    *work_bytes = scatter_bytes(n, rows);
+    int64_t row = n ? pl_type_elems(&c->in_type[0]) / n : 0;
+    *work_bytes = scatter_bytes(n, rows, row, c->in_type[0].dtype);
     return PL_OK;
 }
 
@@ -290,7 +340,7 @@ static pl_status put_prepare(const pl_call *c, void **prep, size_t *work_bytes)
         return PL_OK;
     }
     PL_TRY(check_counts(n, rows));
-    *work_bytes = scatter_bytes(n, rows);
+    *work_bytes = scatter_bytes(n, rows, 1, c->in_type[0].dtype);
     return PL_OK;
 }
 
