@@ -126,7 +126,8 @@ enum pl_op_flags {
     PL_OP_DRAW = 1 << 10,   /* element i is draw i of a stream (base/rng.h): drawing() */
     PL_OP_RANKS = 1 << 11,  /* runs on all ranks at once: same calls, same order everywhere */
     PL_OP_PLUS = 1 << 12,   /* a map that adds its two operands */
-    PL_OP_TIMES = 1 << 13   /* a map that multiplies its two operands */
+    PL_OP_TIMES = 1 << 13,  /* a map that multiplies its two operands */
+    PL_OP_BIAS = 1 << 14    /* may have one operand more: numbers added along the last dim */
 };
 
 /* What mixed precision (pass/precision.c) does with an f32 op. Maps and reductions need no entry:

@@ -493,6 +493,7 @@ const pl_op pl_op_conv = {
     .min_in = 2,
     .max_in = 3,
     .n_out = 1,
+    .flags = PL_OP_BIAS,
     .width = PL_WIDTH_LOW,
     .attr_bytes = sizeof(pl_window_attr),
     .attrs = conv_attrs,

@@ -232,6 +232,7 @@ const pl_op pl_op_matmul = {
     .min_in = 2,
     .max_in = 3,
     .n_out = 1,
+    .flags = PL_OP_BIAS,
     .width = PL_WIDTH_LOW,
     .attr_bytes = sizeof(pl_matmul_attr),
     .attrs = attrs,
