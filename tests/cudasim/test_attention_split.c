@@ -179,6 +179,8 @@ static void run_in_room(tensors *t)
                    .m = t->s.m,
                    .heads = t->s.h,
                    .d = t->s.d,
+                   .row = t->s.h * t->s.d,
+                   .step = t->s.d,
                    .scale = t->scale,
                    .causal = t->s.causal,
                    .dtype = PL_F32,

@@ -117,7 +117,8 @@ static void add_task(void *ctx, int64_t task, int worker)
     for (int64_t i = lo; i < hi; i++) {
         float sum = j->dq[i];
         for (int64_t s = 1; s < j->spans; s++) sum += j->dq[s * j->dq_stride + i];
-        j->f->dq[i] = sum;
+        int64_t head = i / j->f->d, token = head / j->f->heads;
+        j->f->dq[token * j->f->row + head % j->f->heads * j->f->step + i % j->f->d] = sum;
     }
 }
 

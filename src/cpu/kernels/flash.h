@@ -1,7 +1,8 @@
 /* flash.h - attention in tiles: softmax(q k^T scale) v and its gradient, without storing the
  * probabilities.
  *
- * Layout: q, o [B, N, H, D], k, v [B, M, H, D], lse [B, H, N], all f32. lse is the natural
+ * Layout: q, o [B, N, H, D], k, v [B, M, H, D], lse [B, H, N], all f32; q, k, v and their gradients
+ * may be parts of larger rows. lse is the natural
  * logarithm of the sum of exponentials of a query's scores; with it the backward pass recomputes
  * any tile of probabilities. Memory besides the operands is a few tiles per thread, and for the
  * backward pass two numbers per query. causal: query i sees keys 0..i.
@@ -18,6 +19,8 @@
 
 typedef struct pl_flash {
     int64_t batch, heads, n, m, d;
+    /* of q, k, v, dq, dk, dv: elements from one token to the next, and from one head to the next */
+    int64_t row, step;
     double scale;
     bool causal;
     const float *q, *k, *v;

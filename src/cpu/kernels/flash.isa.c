@@ -175,14 +175,15 @@ static void shrink_rows(float *o, int64_t rows, int64_t d, const float *by)
 
 static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *work)
 {
-    int64_t d = f->d, pad = pl_flash_padded(d), row = f->heads * d;
+    int64_t d = f->d, pad = pl_flash_padded(d), row = f->row, o_row = f->heads * d;
     int64_t nq = least(TQ, f->n - q0), width = pl_flash_padded(nq);
     float *qt = work, *kt = qt + pad * TQ, *vt = kt + TK * pad, *s = vt + TK * pad;
     float *o = s + TK * TQ, *top = o + TQ * pad, *sum = top + TQ, *by = sum + TQ;
-    const float *k = f->k + (b * f->m * f->heads + h) * d;
-    const float *v = f->v + (b * f->m * f->heads + h) * d;
-    int64_t at = ((b * f->n + q0) * f->heads + h) * d;
-    copy_turned(qt, f->q + at, nq, row, d, TQ, (float)(f->scale * 1.4426950408889634));
+    const float *k = f->k + b * f->m * row + h * f->step;
+    const float *v = f->v + b * f->m * row + h * f->step;
+    const float *q = f->q + (b * f->n + q0) * row + h * f->step;
+    int64_t at = (b * f->n + q0) * o_row + h * d;
+    copy_turned(qt, q, nq, row, d, TQ, (float)(f->scale * 1.4426950408889634));
     memset(o, 0, (size_t)(TQ * pad) * sizeof(float));
     for (int64_t i = 0; i < TQ; i++) {
         top[i] = -1e30f;
@@ -202,7 +203,7 @@ static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *
     }
     for (int64_t i = 0; i < nq; i++) {
         float inv = 1.0f / sum[i];
-        float *to = f->o + at + i * row;
+        float *to = f->o + at + i * o_row;
         for (int64_t c = 0; c < d; c++) to[c] = o[i * pad + c] * inv;
         f->lse[(b * f->heads + h) * f->n + q0 + i] = (top[i] + log2f(sum[i])) * 0.693147181f;
     }
@@ -278,10 +279,13 @@ static void backward_tile(const tiles *t, int64_t nq, int64_t nk, int64_t d, int
 static void backward(const pl_flash *f, int64_t b, int64_t h, int64_t k0, int64_t k1, float *dq,
                      const float *lse2, const float *delta, float *work)
 {
-    int64_t d = f->d, pad = pl_flash_padded(d), row = f->heads * d;
+    int64_t d = f->d, pad = pl_flash_padded(d), row = f->row, o_row = f->heads * d;
     tiles t = tiles_of(work, pad);
     float scale = (float)f->scale;
-    int64_t queries = (b * f->n * f->heads + h) * d, keys = (b * f->m * f->heads + h) * d;
+    int64_t queries = b * f->n * row + h * f->step, keys = b * f->m * row + h * f->step;
+    int64_t outs = b * f->n * o_row + h * d;
+    /* dq is dq of f, or parts of its sum, which are dense */
+    int64_t dq_row = dq == f->dq ? row : o_row, dq_at = dq == f->dq ? queries : outs;
     size_t tile_bytes = (size_t)(TK * pad) * sizeof(float);
     bool first = true; /* the first key tile of the span sets the dq rows, later ones add to them */
     for (int64_t j = k0; j < k1; j += TK, first = false) {
@@ -294,14 +298,14 @@ static void backward(const pl_flash *f, int64_t b, int64_t h, int64_t k0, int64_
         int64_t i = f->causal ? j / TQ * TQ : 0; /* earlier queries see none of these keys */
         if (first)
             for (int64_t r = 0; r < least(i, f->n); r++)
-                memset(dq + queries + r * row, 0, (size_t)d * sizeof(float));
+                memset(dq + dq_at + r * dq_row, 0, (size_t)d * sizeof(float));
         for (; i < f->n; i += TQ) {
-            int64_t nq = least(TQ, f->n - i), from = queries + i * row;
-            copy_rows(t.q, f->q + from, nq, row, d, pad);
-            copy_rows(t.go, f->d_o + from, nq, row, d, pad);
+            int64_t nq = least(TQ, f->n - i);
+            copy_rows(t.q, f->q + queries + i * row, nq, row, d, pad);
+            copy_rows(t.go, f->d_o + outs + i * o_row, nq, o_row, d, pad);
             backward_tile(&t, nq, nk, d, pad, lse2 + i, delta + i,
                           f->causal ? i - j + 1 : INT32_MAX);
-            put_rows(dq + from, t.dq, nq, row, d, pad, scale, !first);
+            put_rows(dq + dq_at + i * dq_row, t.dq, nq, dq_row, d, pad, scale, !first);
         }
         put_rows(f->dk + at, t.dk, nk, row, d, pad, scale, false);
         put_rows(f->dv + at, t.dv, nk, row, d, pad, 1.0f, false);

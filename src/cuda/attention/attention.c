@@ -6,42 +6,47 @@
  */
 #include "cuda/attention/attention.h"
 #include "cuda/device/limits.h"
-#include "ops/core/attr.h"
+#include "ops/net/attention.h"
 
-#include <math.h>
 #include <string.h>
 
 static pl_attend attend_of(const pl_call *c)
 {
-    const pl_attention_attr *t = c->attr;
-    const pl_type *q = &c->in_type[0];
+    pl_attention_sizes z = pl_attention_sizes_of(c);
     pl_attend a;
     memset(&a, 0, sizeof a);
-    a.batch = q->dim[0];
-    a.n = q->dim[1];
-    a.heads = q->dim[2];
-    a.d = q->dim[3];
-    a.m = c->in_type[1].dim[1];
-    a.scale = t->scale != 0 ? t->scale : 1 / sqrt((double)a.d);
-    a.causal = t->causal;
-    a.dtype = q->dtype;
-    a.lse_type = c->n_in > 4 ? c->in_type[4].dtype : PL_F32;
-    a.d_lse_type = c->n_in == 7 ? c->in_type[6].dtype : PL_F32;
+    a.batch = z.batch;
+    a.n = z.n;
+    a.heads = z.heads;
+    a.d = z.d;
+    a.m = z.m;
+    a.row = z.row;
+    a.step = z.step;
+    a.scale = z.scale;
+    a.causal = z.causal;
+    a.dtype = z.dtype;
+    a.lse_type = z.back ? z.lse_type : PL_F32;
+    a.d_lse_type = z.d_lse_type;
     return a;
+}
+
+static bool is_back(const pl_call *c)
+{
+    return pl_attention_sizes_of(c).back;
 }
 
 static void bind(pl_attend *a, const pl_call *c)
 {
-    a->q = c->in[0];
-    a->k = c->in[1];
-    a->v = c->in[2];
-    for (int i = 0; i < c->n_out; i++) a->out[i] = c->out[i];
+    pl_attention_operands x = pl_attention_operands_of(c);
+    a->q = x.in[0];
+    a->k = x.in[1];
+    a->v = x.in[2];
+    for (int i = 0; i < 3; i++) a->out[i] = x.out[i];
     a->work = c->work;
-    if (c->n_in < 6) return;
-    a->o = c->in[3];
-    a->lse = c->in[4];
-    a->d_o = c->in[5];
-    a->d_lse = c->n_in == 7 ? c->in[6] : NULL;
+    a->o = x.o;
+    a->lse = x.lse;
+    a->d_o = x.d_o;
+    a->d_lse = x.d_lse;
 }
 
 /* Returns the batches of one slice: heads times batch, and twice the batch (attention_mma.cu), are
@@ -60,20 +65,22 @@ static int64_t slice_of(const pl_attend *a)
 static pl_attend part_of(const pl_attend *whole, int64_t at, int64_t slice)
 {
     pl_attend a = *whole;
-    int64_t token = a.heads * a.d * (int64_t)pl_dtype_bytes(a.dtype), rows = at * a.heads * a.n;
+    int64_t elem = (int64_t)pl_dtype_bytes(a.dtype), rows = at * a.heads * a.n;
+    int64_t token = a.heads * a.d * elem, of_row = a.row * elem;
     bool back = a.lse != NULL;
     a.batch = a.batch - at < slice ? a.batch - at : slice;
-    const void **of_n[] = {&a.q, &a.o, &a.d_o}, **of_m[] = {&a.k, &a.v};
-    for (int i = 0; i < (back ? 3 : 1); i++) *of_n[i] = (const char *)*of_n[i] + at * a.n * token;
-    for (int i = 0; i < 2; i++) *of_m[i] = (const char *)*of_m[i] + at * a.m * token;
-    a.out[0] = (char *)a.out[0] + at * a.n * token;
+    const void **outs[] = {&a.o, &a.d_o}, **of_m[] = {&a.k, &a.v};
+    for (int i = 0; back && i < 2; i++) *outs[i] = (const char *)*outs[i] + at * a.n * token;
+    for (int i = 0; i < 2; i++) *of_m[i] = (const char *)*of_m[i] + at * a.m * of_row;
+    a.q = (const char *)a.q + at * a.n * of_row;
+    a.out[0] = (char *)a.out[0] + at * a.n * (back ? of_row : token);
     if (!back) {
         a.out[1] = (char *)a.out[1] + rows * (a.dtype == PL_F64 ? 8 : 4);
         return a;
     }
     a.lse = (const char *)a.lse + rows * (int64_t)pl_dtype_bytes(a.lse_type);
     if (a.d_lse) a.d_lse = (const char *)a.d_lse + rows * (int64_t)pl_dtype_bytes(a.d_lse_type);
-    for (int i = 1; i < 3; i++) a.out[i] = (char *)a.out[i] + at * a.m * token;
+    for (int i = 1; i < 3; i++) a.out[i] = (char *)a.out[i] + at * a.m * of_row;
     return a;
 }
 
@@ -115,7 +122,7 @@ static bool nothing(const pl_attend *a)
 static bool dnn_takes(const pl_call *c)
 {
     pl_attend a = attend_of(c);
-    return c->n_in < 7 && pl_attend_mma_takes(&a) && pl_attend_dnn_takes(&a, c->n_in > 3);
+    return !pl_attention_sizes_of(c).d_lse && pl_attend_mma_takes(&a) && pl_attend_dnn_takes(&a, is_back(c));
 }
 
 static bool mma_takes(const pl_call *c)
@@ -142,12 +149,75 @@ static bool f32_takes(const pl_call *c)
     return pl_attend_f32_takes(&a);
 }
 
+/* ---- packed rows for kernels that want separate tensors ------------------------------------- */
+/* Bytes of one of q, k, v or their gradients as a tensor of its own. */
+static size_t apart_bytes(const pl_attend *a)
+{
+    size_t bytes = (size_t)(a->batch * a->n * a->heads * a->d) * pl_dtype_bytes(a->dtype);
+    return (bytes + 255) & ~(size_t)255;
+}
+
+/* Copies a part of rows to a dense tensor, or back. */
+static pl_status copy_part(const pl_attend *a, void *to, const void *from, bool out)
+{
+    bool heads = a->step != a->d; /* pieces of a head, or of a row */
+    size_t elem = pl_dtype_bytes(a->dtype), piece = elem * (size_t)(heads ? a->d : a->heads * a->d);
+    size_t pitch = elem * (size_t)(heads ? a->step : a->row);
+    size_t count = (size_t)(a->batch * a->n * (heads ? a->heads : 1));
+    PL_CUDA(cudaMemcpy2DAsync(to, out ? pitch : piece, from, out ? piece : pitch, piece, count,
+                              cudaMemcpyDeviceToDevice, pl_cuda_stream()));
+    return PL_OK;
+}
+
+/* The scratch begins with dense q, k, v and, backward, dq, dk, dv. */
+static pl_status run_apart(const pl_attend *a, pl_status (*run)(const pl_attend *))
+{
+    pl_attend x = *a;
+    bool back = a->lse != NULL;
+    size_t each = apart_bytes(a);
+    char *at = a->work;
+    const void **in[3] = {&x.q, &x.k, &x.v};
+    for (int i = 0; i < 3; i++, at += each) {
+        PL_TRY(copy_part(a, at, *in[i], false));
+        *in[i] = at;
+    }
+    for (int i = 0; back && i < 3; i++, at += each) x.out[i] = at;
+    x.row = a->heads * a->d;
+    x.step = a->d;
+    x.work = at;
+    PL_TRY(run_slices(&x, run));
+    for (int i = 0; back && i < 3; i++) PL_TRY(copy_part(a, a->out[i], x.out[i], true));
+    return PL_OK;
+}
+
+/* Returns the scratch of a kernel that wants separate tensors. */
+static size_t apart_work(const pl_call *c, size_t work)
+{
+    pl_attend a = attend_of(c);
+    return pl_attend_packed(&a) ? work + (is_back(c) ? 6 : 3) * apart_bytes(&a) : work;
+}
+
 static pl_status forward(const pl_call *c, pl_status (*run)(const pl_attend *))
 {
     pl_attend a = attend_of(c);
     if (nothing(&a)) return PL_OK;
     bind(&a, c);
     return run_slices(&a, run);
+}
+
+static pl_status forward_apart(const pl_call *c, pl_status (*run)(const pl_attend *))
+{
+    pl_attend a = attend_of(c);
+    if (!pl_attend_packed(&a)) return forward(c, run);
+    bind(&a, c);
+    return run_apart(&a, run);
+}
+
+static pl_status apart_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    *work_bytes = apart_work(c, is_back(c) ? most_work(c, pl_attend_work) : 0);
+    return PL_OK;
 }
 
 static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
@@ -161,7 +231,7 @@ static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_by
 static pl_status dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     pl_attend a = attend_of(c);
-    bool back = c->n_in > 3;
+    bool back = is_back(c);
     PL_TRY(pl_attend_dnn_prepare(&a, back, prep, work_bytes));
     size_t mma = back ? most_work(c, pl_attend_work) : 0;
     if (mma > *work_bytes) *work_bytes = mma;
@@ -171,7 +241,7 @@ static pl_status dnn_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 static pl_status dnn_run(const pl_call *c)
 {
     pl_attend a = attend_of(c);
-    bool back = c->n_in > 3;
+    bool back = is_back(c);
     bind(&a, c);
     const void *at[8] = {a.q, a.k, a.v, a.out[0], a.o, a.d_o, back ? a.out[1] : NULL, a.out[2]};
     if (!pl_cuda_aligned(at, 8)) return run_slices(&a, back ? pl_attend_mma_bwd : pl_attend_mma);
@@ -181,21 +251,22 @@ static pl_status dnn_run(const pl_call *c)
 static pl_status tf32_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    *work_bytes = most_work(c, c->n_in > 3 ? pl_attend_tf32_bwd_work : pl_attend_tf32_work);
+    *work_bytes = most_work(c, is_back(c) ? pl_attend_tf32_bwd_work : pl_attend_tf32_work);
     return PL_OK;
 }
 
 static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    *work_bytes = most_work(c, c->n_in > 3 ? pl_attend_split_bwd_work : pl_attend_split_work);
+    *work_bytes =
+        apart_work(c, most_work(c, is_back(c) ? pl_attend_split_bwd_work : pl_attend_split_work));
     return PL_OK;
 }
 
 static pl_status f32_backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    *work_bytes = most_work(c, pl_attend_f32_work);
+    *work_bytes = apart_work(c, most_work(c, pl_attend_f32_work));
     return PL_OK;
 }
 
@@ -213,28 +284,36 @@ static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
     return run_slices(&a, run);
 }
 
-#define KERNEL(name)                                                                               \
+static pl_status backward_apart(const pl_call *c, pl_status (*run)(const pl_attend *))
+{
+    pl_attend a = attend_of(c);
+    if (!pl_attend_packed(&a)) return backward(c, run);
+    bind(&a, c);
+    return run_apart(&a, run);
+}
+
+#define KERNEL(name, way)                                                                          \
  static pl_status name##_forward(const pl_call *c)                                                 \
  {                                                                                                 \
-  return forward(c, pl_attend_##name);                                                             \
+  return forward##way(c, pl_attend_##name);                                                        \
  }                                                                                                 \
  static pl_status name##_backward(const pl_call *c)                                                \
  {                                                                                                 \
-  return backward(c, pl_attend_##name##_bwd);                                                      \
+  return backward##way(c, pl_attend_##name##_bwd);                                                 \
  }
-KERNEL(mma)
-KERNEL(tf32)
-KERNEL(split)
-KERNEL(f32)
-KERNEL(plain)
+KERNEL(mma, )
+KERNEL(tf32, )
+KERNEL(split, _apart)
+KERNEL(f32, _apart)
+KERNEL(plain, _apart)
 
 static const pl_kernel forward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, NULL, NULL, mma_forward},
     {"tf32", tf32_takes, tf32_prepare, NULL, tf32_forward},
     {"split", split_takes, split_prepare, NULL, split_forward},
-    {"f32", f32_takes, NULL, NULL, f32_forward},
-    {"plain", NULL, NULL, NULL, plain_forward},
+    {"f32", f32_takes, apart_prepare, NULL, f32_forward},
+    {"plain", NULL, apart_prepare, NULL, plain_forward},
     PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
@@ -242,9 +321,13 @@ static const pl_kernel backward_kernels[] = {
     {"tf32", tf32_takes, tf32_prepare, NULL, tf32_backward},
     {"split", split_takes, split_prepare, NULL, split_backward},
     {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
-    {"plain", NULL, backward_prepare, NULL, plain_backward},
+    {"plain", NULL, apart_prepare, NULL, plain_backward},
     PL_KERNEL_END};
 
 extern const pl_cuda_entry pl_cuda_attention[];
 const pl_cuda_entry pl_cuda_attention[] = {
-    {"attention", forward_kernels}, {"attention_bwd", backward_kernels}, {NULL, NULL}};
+    {"attention", forward_kernels},
+    {"attention_bwd", backward_kernels},
+    {"attention_rows", forward_kernels},
+    {"attention_rows_bwd", backward_kernels},
+    {NULL, NULL}};

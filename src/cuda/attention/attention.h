@@ -1,7 +1,8 @@
 /* attention.h - shared by the files of attention.
  *
- * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; see
- * ops/net/attention.c for the formulas. Valid C++ too.
+ * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; q, k, v, dq, dk and dv
+ * may be parts of larger rows (`row`, `step`). See ops/net/attention.c for the formulas. Valid C++
+ * too.
  */
 #ifndef PL_CUDA_ATTENTION_H
 #define PL_CUDA_ATTENTION_H
@@ -14,6 +15,9 @@ extern "C" {
 
 typedef struct pl_attend {
     int64_t batch, n, m, heads, d;
+    /* of q, k, v and their gradients: elements from one token to the next, from one head to the next;
+     * heads * d and d where they are separate tensors */
+    int64_t row, step;
     double scale;
     bool causal;
     pl_dtype dtype; /* of all but lse and d_lse */
@@ -28,10 +32,15 @@ typedef struct pl_attend {
 
 /* Sizes in the form that the tiled kernels use. */
 typedef struct pl_attend_shape {
-    int n, m, heads, d;
+    int n, m, heads, d, row, step;
     float scale;
     bool causal, wide; /* wide: rows of operands and results are multiples of 16 bytes */
 } pl_attend_shape;
+/* Whether q, k and v lie in one row. */
+static inline bool pl_attend_packed(const pl_attend *a)
+{
+    return a->row != a->heads * a->d || a->step != a->d;
+}
 /* p: the n pointers that must be multiples of 16 bytes for wide rows. */
 static inline pl_attend_shape pl_attend_shape_of(const pl_attend *a, const void *const *p, int n)
 {
@@ -40,6 +49,8 @@ static inline pl_attend_shape pl_attend_shape_of(const pl_attend *a, const void 
     z.m = (int)a->m;
     z.heads = (int)a->heads;
     z.d = (int)a->d;
+    z.row = (int)a->row;
+    z.step = (int)a->step;
     z.scale = (float)a->scale;
     z.causal = a->causal;
     z.wide = a->d * (int64_t)pl_dtype_bytes(a->dtype) % 16 == 0 && pl_cuda_aligned(p, n);

@@ -36,6 +36,7 @@ enum { UID_DELTA = UID_DV + 1, UID_ONE, UID_NONE, UIDS = UID_NONE };
  * and is zeroed first, so that problems compare bytewise. */
 typedef struct problem {
     int64_t batch, heads, stride, n, m, d;
+    int64_t row, step; /* of q, k, v and their gradients */
     int32_t dtype, causal, back, attention; /* attention: 1, unlike any convolution's bytes */
 } problem;
 
@@ -50,16 +51,29 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static shared_plan *plans;
 
 /* ---- tensors -------------------------------------------------------------------------------- */
-/* Tokens [B,L,H,D] as [B,H,L,D], or turned as [B,H,D,L]. */
+/* Tokens [B,L,H,D] as [B,H,L,D], or turned as [B,H,D,L]; `token` and `head` elements lie between two
+ * tokens and two heads. */
+static pl_dnn_desc spaced(pl_dnn_graph *g, const problem *p, int64_t uid, int64_t length,
+                          bool turned, int64_t token, int64_t head)
+{
+    pl_dnn_tensor t = {.uid = uid,
+                       .dim = {p->batch, p->heads, turned ? p->d : length, turned ? length : p->d},
+                       .stride = {length * token, head, turned ? 1 : token, turned ? token : 1},
+                       .type = pl_dnn_type((pl_dtype)p->dtype)};
+    return pl_dnn_tensor_of(g, &t);
+}
+
+/* o and d_o */
+static pl_dnn_desc outs(pl_dnn_graph *g, const problem *p, int64_t uid)
+{
+    return spaced(g, p, uid, p->n, false, p->stride * p->d, p->d);
+}
+
+/* q, k, v and their gradients */
 static pl_dnn_desc tokens(pl_dnn_graph *g, const problem *p, int64_t uid, int64_t length,
                           bool turned)
 {
-    int64_t token = p->stride * p->d;
-    pl_dnn_tensor t = {.uid = uid,
-                       .dim = {p->batch, p->heads, turned ? p->d : length, turned ? length : p->d},
-                       .stride = {length * token, p->d, turned ? 1 : token, turned ? token : 1},
-                       .type = pl_dnn_type((pl_dtype)p->dtype)};
-    return pl_dnn_tensor_of(g, &t);
+    return spaced(g, p, uid, length, turned, p->row, p->step);
 }
 
 /* Scores [B,H,N,M], inside the graph. */
@@ -129,7 +143,7 @@ static pl_dnn_desc product_of_scores(pl_dnn_graph *g, const problem *p, pl_dnn_d
 static void forward_graph(pl_dnn_graph *g, const problem *p)
 {
     pl_dnn_desc q = tokens(g, p, UID_Q, p->n, false), k = tokens(g, p, UID_K, p->m, true);
-    pl_dnn_desc v = tokens(g, p, UID_V, p->m, false), o = tokens(g, p, UID_O, p->n, false);
+    pl_dnn_desc v = tokens(g, p, UID_V, p->m, false), o = outs(g, p, UID_O);
     pl_dnn_desc lse = queries(g, p, UID_LSE, p->stride), scale = pl_dnn_number(g, UID_SCALE);
     pl_dnn_desc most = queries(g, p, 0, p->heads), sum = queries(g, p, 0, p->heads);
     pl_dnn_desc log_sum = queries(g, p, 0, p->heads);
@@ -171,8 +185,8 @@ static void transposed_product(pl_dnn_graph *g, const problem *p, pl_dnn_desc s,
 static void backward_graph(pl_dnn_graph *g, const problem *p)
 {
     pl_dnn_desc q = tokens(g, p, UID_Q, p->n, false), k = tokens(g, p, UID_K, p->m, true);
-    pl_dnn_desc v = tokens(g, p, UID_V, p->m, true), o = tokens(g, p, UID_O, p->n, false);
-    pl_dnn_desc d_o = tokens(g, p, UID_D_O, p->n, false), dq = tokens(g, p, UID_DQ, p->n, false);
+    pl_dnn_desc v = tokens(g, p, UID_V, p->m, true), o = outs(g, p, UID_O);
+    pl_dnn_desc d_o = outs(g, p, UID_D_O), dq = tokens(g, p, UID_DQ, p->n, false);
     pl_dnn_desc dk = tokens(g, p, UID_DK, p->m, false), dv = tokens(g, p, UID_DV, p->m, false);
     pl_dnn_desc lse = queries(g, p, UID_LSE, p->stride), scale = pl_dnn_number(g, UID_SCALE);
     pl_dnn_desc delta = delta_of(g, p, o, d_o);
@@ -258,6 +272,8 @@ static problem slice_of(const pl_attend *a, bool back)
     p.n = a->n;
     p.m = a->m;
     p.d = a->d;
+    p.row = a->row;
+    p.step = a->step;
     p.dtype = (int32_t)a->dtype;
     p.causal = a->causal;
     p.back = back;
@@ -335,9 +351,10 @@ static pl_status bind_slice(const prepared *h, const pl_attend *a, int64_t b, in
 {
     static const float one = 1, none = -INFINITY;
     const problem *p = &h->plan->of;
-    int64_t elem = (int64_t)pl_dtype_bytes(a->dtype), head = i * a->d * elem;
-    int64_t of_n = b * a->n * a->heads * a->d * elem + head;
-    int64_t of_m = b * a->m * a->heads * a->d * elem + head;
+    int64_t elem = (int64_t)pl_dtype_bytes(a->dtype);
+    int64_t out = (b * a->n * a->heads + i) * a->d * elem;
+    int64_t of_n = (b * a->n * a->row + i * a->step) * elem;
+    int64_t of_m = (b * a->m * a->row + i * a->step) * elem;
     int64_t row = 4 * (b * a->heads + i) * a->n, n = 0, uid[UIDS];
     const void *at[UIDS];
     char *work = pl_cuda_work_at(a->work);
@@ -349,12 +366,12 @@ static pl_status bind_slice(const prepared *h, const pl_attend *a, int64_t b, in
     BIND(UID_Q, moved(a->q, of_n));
     BIND(UID_K, moved(a->k, of_m));
     BIND(UID_V, moved(a->v, of_m));
-    BIND(UID_O, moved(p->back ? a->o : a->out[0], of_n));
+    BIND(UID_O, moved(p->back ? a->o : a->out[0], out));
     BIND(UID_LSE, moved(p->back ? a->lse : a->out[1], row));
     BIND(UID_SCALE, &h->scale);
     if (p->causal) BIND(UID_NONE, &none);
     if (p->back) {
-        BIND(UID_D_O, moved(a->d_o, of_n));
+        BIND(UID_D_O, moved(a->d_o, out));
         BIND(UID_DQ, moved(a->out[0], of_n));
         BIND(UID_DK, moved(a->out[1], of_m));
         BIND(UID_DV, moved(a->out[2], of_m));

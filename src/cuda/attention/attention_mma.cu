@@ -62,28 +62,35 @@ template <class R> static __device__ __forceinline__ powers powers_of(const unsi
     return p;
 }
 
-/* Four tensors of `n` numbers each, and where they go. */
+/* Four tensors of `n` heads of tokens each, and where they go: head i begins `row` for each token and
+ * `step` for each head of it after x. */
 struct rounding {
     const float *x[4];
     pl_f16 *y[4];
-    int64_t n[4];
+    int64_t n[4], row[4], step[4];
+    pl_long_divisor heads, d;
     unsigned *most; /* bits of the largest number of each, zero before */
 };
 
-/* grid: (blocks, tensors) */
+/* Where element i of tensor t lies. */
+static __device__ __forceinline__ const float *at_of(const rounding &r, int t, int64_t i)
+{
+    int64_t c, h, head = pl_long_divmod(i, r.d, &c), token = pl_long_divmod(head, r.heads, &h);
+    return r.x[t] + token * r.row[t] + h * r.step[t] + c;
+}
+
+/* V: elements at a time. grid: (blocks, tensors) */
+template <int V>
 static __global__ void __launch_bounds__(256) find_most(const __grid_constant__ rounding r)
 {
     __shared__ unsigned shared[8];
-    const float *x = r.x[blockIdx.y];
-    int64_t n = r.n[blockIdx.y], fours = n / 4;
+    int64_t n = r.n[blockIdx.y] * r.d.d / V;
     unsigned most = 0;
-    for (int64_t i = PL_ITEM; i < fours; i += PL_ITEMS) {
-        pl_pack<float, 4> v = pl_read<float, 4>(x + 4 * i);
+    for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
+        pl_pack<float, V> v = pl_read<float, V>(at_of(r, blockIdx.y, V * i));
 #pragma unroll
-        for (int e = 0; e < 4; e++) most = max(most, __float_as_uint(v.v[e]) & 0x7fffffffu);
+        for (int e = 0; e < V; e++) most = max(most, __float_as_uint(v.v[e]) & 0x7fffffffu);
     }
-    for (int64_t i = 4 * fours + PL_ITEM; i < n; i += PL_ITEMS)
-        most = max(most, __float_as_uint(x[i]) & 0x7fffffffu);
     for (int far = 16; far; far /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, far));
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = most;
     __syncthreads();
@@ -92,22 +99,25 @@ static __global__ void __launch_bounds__(256) find_most(const __grid_constant__ 
     atomicMax(&r.most[blockIdx.y], most);
 }
 
-/* grid: (blocks, tensors) */
+/* The same. */
+template <int V>
 static __global__ void __launch_bounds__(256) round_to_f16(const __grid_constant__ rounding r)
 {
-    const float *x = r.x[blockIdx.y];
-    pl_f16 *y = r.y[blockIdx.y];
     float by = up_by(r.most[blockIdx.y]);
-    int64_t n = r.n[blockIdx.y], fours = n / 4;
-    for (int64_t i = PL_ITEM; i < fours; i += PL_ITEMS) {
-        pl_pack<float, 4> v = pl_read<float, 4>(x + 4 * i);
-        pl_pack<pl_f16, 4> h;
+    int64_t n = r.n[blockIdx.y] * r.d.d / V;
+    for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
+        pl_pack<float, V> v = pl_read<float, V>(at_of(r, blockIdx.y, V * i));
+        pl_pack<pl_f16, V> h;
 #pragma unroll
-        for (int e = 0; e < 4; e++) h.v[e] = pl_put<pl_f16>(v.v[e] * by);
-        pl_write<pl_f16, 4>(y + 4 * i, h);
+        for (int e = 0; e < V; e++) h.v[e] = pl_put<pl_f16>(v.v[e] * by);
+        pl_write<pl_f16, V>(r.y[blockIdx.y] + V * i, h);
     }
-    for (int64_t i = 4 * fours + PL_ITEM; i < n; i += PL_ITEMS) y[i] = pl_put<pl_f16>(x[i] * by);
 }
+
+/* Operands that were rounded to another type are dense; results lie as the operands of the call. */
+struct shape : pl_attend_shape {
+    int to_row, to_step;
+};
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 /* Returns the offset of 16-byte chunk c of token r, in elements. */
@@ -290,7 +300,7 @@ static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*o
 /* grid: (tiles of queries, heads, batch) */
 template <typename T, typename R, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    forward(pl_attend_shape z, const T *q, const T *k, const T *v, const unsigned *largest, R *o,
+    forward(shape z, const T *q, const T *k, const T *v, const unsigned *largest, R *o,
             float *lse)
 {
     if (!PL_HAS_MMA) return;
@@ -300,11 +310,11 @@ static __global__ void __launch_bounds__(THREADS)
     int h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
     /* The longest rows of a causal block start first: otherwise they finish last. */
     int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
-    int64_t stride = (int64_t)z.heads * z.d;
-    q += (int64_t)b * z.n * stride + h * z.d;
-    o += (int64_t)b * z.n * stride + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
-    v += (int64_t)b * z.m * stride + h * z.d;
+    int64_t stride = z.row;
+    q += (int64_t)b * z.n * stride + h * z.step;
+    o += ((int64_t)b * z.n * z.heads + h) * z.d;
+    k += (int64_t)b * z.m * stride + h * z.step;
+    v += (int64_t)b * z.m * stride + h * z.step;
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
     const powers by = powers_of<R>(largest);
     float out[MT][D / 8][4], top[MT][2], total[MT][2], scale = z.scale * by.scores;
@@ -354,14 +364,14 @@ static __global__ void __launch_bounds__(THREADS)
             if (lane % 4 == 0 && r < z.n)
                 lse[((int64_t)b * z.heads + h) * z.n + r] = fmaf(top[i][up], scale, logf(sum));
         }
-    store<D, MT>(o, stride, out, factor, first, z.n, 0, z.d);
+    store<D, MT>(o, (int64_t)z.heads * z.d, out, factor, first, z.n, 0, z.d);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 /* grid: (tiles of queries, heads, batch) */
 template <typename T, typename R, int D, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    to_query(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o,
+    to_query(shape z, const T *q, const T *k, const T *v, const T *d_o,
              const unsigned *largest, const float *lse, const float *delta, R *dq)
 {
     if (!PL_HAS_MMA) return;
@@ -371,12 +381,12 @@ static __global__ void __launch_bounds__(THREADS)
     T *keys = d_rows + ROWS * D, *values = keys + 2 * COLS * D;
     int h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32;
     int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
-    int64_t stride = (int64_t)z.heads * z.d, head = (int64_t)b * z.heads + h;
-    q += (int64_t)b * z.n * stride + h * z.d;
-    d_o += (int64_t)b * z.n * stride + h * z.d;
-    dq += (int64_t)b * z.n * stride + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
-    v += (int64_t)b * z.m * stride + h * z.d;
+    int64_t stride = z.row, outs = (int64_t)z.heads * z.d, head = (int64_t)b * z.heads + h;
+    q += (int64_t)b * z.n * stride + h * z.step;
+    d_o += (int64_t)b * z.n * outs + h * z.d;
+    dq += (int64_t)b * z.n * z.to_row + h * z.to_step;
+    k += (int64_t)b * z.m * stride + h * z.step;
+    v += (int64_t)b * z.m * stride + h * z.step;
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
     int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
     const powers by = powers_of<R>(largest);
@@ -391,7 +401,7 @@ static __global__ void __launch_bounds__(THREADS)
             minus[i][up] = r < z.n ? delta[head * z.n + r] * by.d_scores : 0;
         }
     fill<T, D, ROWS>(rows, q, stride, first, z.n, z.d, z.wide);
-    fill<T, D, ROWS>(d_rows, d_o, stride, first, z.n, z.d, z.wide);
+    fill<T, D, ROWS>(d_rows, d_o, outs, first, z.n, z.d, z.wide);
     fill<T, D, COLS>(keys, k, stride, 0, z.m, z.d, z.wide);
     fill<T, D, COLS>(values, v, stride, 0, z.m, z.d, z.wide);
     pl_copies_end();
@@ -425,13 +435,13 @@ static __global__ void __launch_bounds__(THREADS)
     }
     float factor[MT][2];
     for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale * by.dq;
-    store<D, MT>(dq, stride, out, factor, first, z.n, 0, z.d);
+    store<D, MT>(dq, z.to_row, out, factor, first, z.n, 0, z.d);
 }
 
 /* grid: (tiles of keys, heads, batch * slices of W dims of the results) */
 template <typename T, typename R, int D, int W, int MT, int COLS>
 static __global__ void __launch_bounds__(THREADS)
-    to_key(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o,
+    to_key(shape z, const T *q, const T *k, const T *v, const T *d_o,
            const unsigned *largest, const float *lse, const float *delta, R *dk, R *dv)
 {
     if (!PL_HAS_MMA) return;
@@ -442,13 +452,13 @@ static __global__ void __launch_bounds__(THREADS)
     float *sums = (float *)(d_outs + 2 * COLS * D); /* lse * LOG2E, delta of the tile */
     int h = blockIdx.y, b = blockIdx.z / (D / W), from = blockIdx.z % (D / W) * W;
     int lane = threadIdx.x % 32, first = blockIdx.x * ROWS;
-    int64_t stride = (int64_t)z.heads * z.d, head = (int64_t)b * z.heads + h;
-    q += (int64_t)b * z.n * stride + h * z.d;
-    d_o += (int64_t)b * z.n * stride + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
-    v += (int64_t)b * z.m * stride + h * z.d;
-    dk += (int64_t)b * z.m * stride + h * z.d;
-    dv += (int64_t)b * z.m * stride + h * z.d;
+    int64_t stride = z.row, outs = (int64_t)z.heads * z.d, head = (int64_t)b * z.heads + h;
+    q += (int64_t)b * z.n * stride + h * z.step;
+    d_o += (int64_t)b * z.n * outs + h * z.d;
+    k += (int64_t)b * z.m * stride + h * z.step;
+    v += (int64_t)b * z.m * stride + h * z.step;
+    dk += (int64_t)b * z.m * z.to_row + h * z.to_step;
+    dv += (int64_t)b * z.m * z.to_row + h * z.to_step;
     int t0 = z.causal ? first / COLS : 0, tiles = (z.n + COLS - 1) / COLS;
     int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
     const powers by = powers_of<R>(largest);
@@ -459,14 +469,14 @@ static __global__ void __launch_bounds__(THREADS)
     fill<T, D, ROWS>(v_rows, v, stride, first, z.m, z.d, z.wide);
     if (t0 < tiles) {
         fill<T, D, COLS>(queries, q, stride, t0 * COLS, z.n, z.d, z.wide);
-        fill<T, D, COLS>(d_outs, d_o, stride, t0 * COLS, z.n, z.d, z.wide);
+        fill<T, D, COLS>(d_outs, d_o, outs, t0 * COLS, z.n, z.d, z.wide);
     }
     pl_copies_end();
     for (int t = t0; t < tiles; t++) {
         int at = (t - t0) % 2 * COLS * D, next = COLS * D - at, c0 = t * COLS;
         if (t + 1 < tiles) {
             fill<T, D, COLS>(queries + next, q, stride, c0 + COLS, z.n, z.d, z.wide);
-            fill<T, D, COLS>(d_outs + next, d_o, stride, c0 + COLS, z.n, z.d, z.wide);
+            fill<T, D, COLS>(d_outs + next, d_o, outs, c0 + COLS, z.n, z.d, z.wide);
         }
         pl_copies_end();
         for (int i = threadIdx.x; i < 2 * COLS; i += THREADS) {
@@ -507,16 +517,24 @@ static __global__ void __launch_bounds__(THREADS)
     pl_copies_wait<0>();
     float factor[MT][2];
     for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = z.scale * by.dk;
-    store<W, MT>(dk, stride, to_k, factor, first, z.m, from, z.d);
+    store<W, MT>(dk, z.to_row, to_k, factor, first, z.m, from, z.d);
     for (int i = 0; i < MT; i++) factor[i][0] = factor[i][1] = by.dv;
-    store<W, MT>(dv, stride, to_v, factor, first, z.m, from, z.d);
+    store<W, MT>(dv, z.to_row, to_v, factor, first, z.m, from, z.d);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-static pl_attend_shape sizes_of(const pl_attend *a)
+template <typename T, typename R> static shape sizes_of(const pl_attend *a)
 {
     const void *p[4] = {a->q, a->k, a->v, a->d_o};
-    return pl_attend_shape_of(a, p, 4);
+    shape z = {};
+    (pl_attend_shape &)z = pl_attend_shape_of(a, p, 4);
+    z.to_row = z.row;
+    z.to_step = z.step;
+    if (sizeof(T) != sizeof(R)) {
+        z.row = z.heads * z.d;
+        z.step = z.d;
+    }
+    return z;
 }
 
 static int div_up(int64_t a, int64_t b)
@@ -547,7 +565,7 @@ static pl_status run_forward(const pl_attend *a, const unsigned *largest)
     auto kernel = forward<T, R, D, MT, COLS>;
     PL_TRY(allow((const void *)kernel, bytes));
     dim3 grid(div_up(a->n, ROWS), (unsigned)a->heads, (unsigned)a->batch);
-    PL_LAUNCH((kernel), grid, THREADS, bytes, sizes_of(a), (const T *)a->q, (const T *)a->k,
+    PL_LAUNCH((kernel), grid, THREADS, bytes, sizes_of<T, R>(a), (const T *)a->q, (const T *)a->k,
               (const T *)a->v, largest, (R *)a->out[0], (float *)a->out[1]);
     return PL_OK;
 }
@@ -569,9 +587,9 @@ static pl_status run_backward(const pl_attend *a, const unsigned *largest)
     PL_TRY(allow((const void *)for_k, k_bytes));
     dim3 q_grid(div_up(a->n, QR), (unsigned)a->heads, (unsigned)a->batch);
     dim3 k_grid(div_up(a->m, KR), (unsigned)a->heads, (unsigned)a->batch * (D / W));
-    PL_LAUNCH((for_k), k_grid, THREADS, k_bytes, sizes_of(a), q, k, v, d_o, largest, lse, delta,
+    PL_LAUNCH((for_k), k_grid, THREADS, k_bytes, sizes_of<T, R>(a), q, k, v, d_o, largest, lse, delta,
               (R *)a->out[1], (R *)a->out[2]);
-    PL_LAUNCH((for_q), q_grid, THREADS, q_bytes, sizes_of(a), q, k, v, d_o, largest, lse, delta,
+    PL_LAUNCH((for_q), q_grid, THREADS, q_bytes, sizes_of<T, R>(a), q, k, v, d_o, largest, lse, delta,
               (R *)a->out[0]);
     return PL_OK;
 }
@@ -660,14 +678,24 @@ static pl_status run_tf32(const pl_attend *a, bool back)
     for (int i = 0; i < (back ? 4 : 3); i++) {
         r.x[i] = (const float *)from[i];
         r.y[i] = (pl_f16 *)at;
-        r.n[i] = s.heads * (i % 3 ? a->m : a->n) * a->d;
+        r.n[i] = s.heads * (i % 3 ? a->m : a->n);
+        r.row[i] = i == 3 ? a->heads * a->d : a->row;
+        r.step[i] = i == 3 ? a->d : a->step;
         at += pl_attend_tf32_tensor(&s, i % 3);
         most = most > r.n[i] ? most : r.n[i];
     }
+    r.heads = pl_long_div_by(a->heads);
+    r.d = pl_long_div_by(a->d);
+    bool fours = a->d % 4 == 0 && pl_cuda_aligned(from, 4);
     PL_CUDA(cudaMemsetAsync(r.most, 0, PL_ATTEND_LARGEST, pl_cuda_stream()));
-    dim3 grid(pl_blocks(most / 4 + 1, 256), back ? 4 : 3);
-    PL_LAUNCH(find_most, grid, 256, 0, r);
-    PL_LAUNCH(round_to_f16, grid, 256, 0, r);
+    dim3 grid(pl_blocks(most * a->d / (fours ? 4 : 1), 256), back ? 4 : 3);
+    if (fours) {
+        PL_LAUNCH((find_most<4>), grid, 256, 0, r);
+        PL_LAUNCH((round_to_f16<4>), grid, 256, 0, r);
+    } else {
+        PL_LAUNCH((find_most<1>), grid, 256, 0, r);
+        PL_LAUNCH((round_to_f16<1>), grid, 256, 0, r);
+    }
     pl_attend h = *a;
     h.q = r.y[0];
     h.k = r.y[1];

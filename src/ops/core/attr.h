@@ -133,6 +133,14 @@ typedef struct pl_attention_attr {
     bool causal;
 } pl_attention_attr;
 
+/* The parts of a row begin at q_at, k_at and v_at; `step` elements lie between two heads. Begins
+ * like pl_attention_attr. */
+typedef struct pl_attention_rows_attr {
+    double scale;
+    bool causal;
+    int64_t heads, q_at, k_at, v_at, step;
+} pl_attention_rows_attr;
+
 /* ---- cross_entropy.c ----------------------------------------------------------------------- */
 typedef struct pl_cross_entropy_attr {
     double smoothing, z_loss;

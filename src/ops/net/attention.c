@@ -1,7 +1,12 @@
 /* attention.c - softmax(q k^T scale) v over tokens, without stored probabilities.
  *
- *   attention      (q [B,N,H,D], k, v [B,M,H,D]) -> o [B,N,H,D], lse [B,H,N]
- *   attention_bwd  (q, k, v, o, lse, d_o, d_lse?) -> dq, dk, dv
+ *   attention           (q [B,N,H,D], k, v [B,M,H,D]) -> o [B,N,H,D], lse [B,H,N]
+ *   attention_bwd       (q, k, v, o, lse, d_o, d_lse?) -> dq, dk, dv
+ *   attention_rows      (x [B,N,3HD]) -> o, lse       q, k and v are parts of the rows of x
+ *   attention_rows_bwd  (x, o, lse, d_o, d_lse?) -> dx
+ *
+ * The constructor uses the second form where q, k and v are read from such rows (attention_rows.c):
+ * nothing is copied out of x, and no gradient into it.
  *
  * lse is the logarithm of the sum of exponentials of a query's scores, f32 (f64 for f64 operands).
  * Backward keeps q, k, v, o and lse: memory grows with the number of tokens, not with its square.
@@ -20,6 +25,7 @@
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
 #include "ops/core/via_f32.h"
+#include "ops/net/attention.h"
 
 #include <math.h>
 #include <string.h>
@@ -128,7 +134,7 @@ static void decomposed(pl_graph *g, const pl_attention_attr *a, const pl_val *x,
 
 /* Gradients stop at the rearranged operands: o and lse count as separate inputs here, though they
  * were computed from q, k and v. */
-static void attention_bwd_vjp(const pl_vjp *v)
+void pl_attention_bwd_vjp(const pl_vjp *v)
 {
     pl_graph *g = v->g;
     pl_dtype dt = pl_val_type(g, v->in[0]).dtype == PL_F64 ? PL_F64 : PL_F32;
@@ -143,221 +149,246 @@ static void attention_bwd_vjp(const pl_vjp *v)
 }
 
 /* ---- cost ------------------------------------------------------------------------------- */
-static pl_cost cost_of(const pl_call *c, double products, pl_work work)
+pl_cost pl_attention_cost(const pl_call *c, bool back)
 {
-    const pl_type *q = &c->in_type[0];
-    double pairs =
-        (double)(q->dim[0] * q->dim[2]) * (double)q->dim[1] * (double)c->in_type[1].dim[1];
-    if (((const pl_attention_attr *)c->attr)->causal) pairs *= 0.5;
-    return (pl_cost){pairs * (2 * products * (double)q->dim[3] + 12),
+    pl_attention_sizes z = pl_attention_sizes_of(c);
+    double pairs = (double)(z.batch * z.heads) * (double)z.n * (double)z.m;
+    if (z.causal) pairs *= 0.5;
+    return (pl_cost){pairs * (2 * (back ? 5 : 2) * (double)z.d + 12),
                      operand_bytes(c),
-                     work,
-                     (double)q->dim[1],
-                     (double)c->in_type[1].dim[1],
-                     (double)q->dim[3]};
+                     back ? PL_WORK_ATTENTION_BACK : PL_WORK_ATTENTION,
+                     (double)z.n,
+                     (double)z.m,
+                     (double)z.d};
 }
 
 static pl_cost attention_cost(const pl_call *c)
 {
-    return cost_of(c, 2, PL_WORK_ATTENTION);
+    return pl_attention_cost(c, false);
 }
 
 static pl_cost attention_bwd_cost(const pl_call *c)
 {
-    return cost_of(c, 5, PL_WORK_ATTENTION_BACK);
+    return pl_attention_cost(c, true);
+}
+
+/* ---- operands --------------------------------------------------------------------------- */
+pl_attention_sizes pl_attention_sizes_of(const pl_call *c)
+{
+    const pl_attention_attr *a = c->attr;
+    const pl_type *q = &c->in_type[0];
+    pl_attention_sizes z = {.batch = q->dim[0], .n = q->dim[1], .causal = a->causal};
+    z.packed = q->rank == 3;
+    if (z.packed) {
+        const pl_attention_rows_attr *r = c->attr;
+        z.heads = r->heads;
+        z.d = q->dim[2] / (3 * r->heads);
+        z.m = z.n;
+        z.row = q->dim[2];
+        z.step = r->step;
+    } else {
+        z.heads = q->dim[2];
+        z.d = q->dim[3];
+        z.m = c->in_type[1].dim[1];
+        z.row = z.heads * z.d;
+        z.step = z.d;
+    }
+    z.scale = a->scale != 0 ? a->scale : 1 / sqrt((double)z.d);
+    int next = z.packed ? 1 : 3; /* the operand after q, k, v */
+    z.back = c->n_in > next;
+    z.d_lse = c->n_in > next + 3;
+    z.dtype = q->dtype;
+    z.lse_type = z.back ? c->in_type[next + 1].dtype : c->out_type[1].dtype;
+    z.d_lse_type = z.d_lse ? c->in_type[next + 3].dtype : PL_F32;
+    return z;
+}
+
+pl_attention_operands pl_attention_operands_of(const pl_call *c)
+{
+    const pl_attention_rows_attr *r = c->attr;
+    pl_attention_sizes z = pl_attention_sizes_of(c);
+    int64_t at[3] = {0, 0, 0}, elem = (int64_t)pl_dtype_bytes(z.dtype);
+    int next = z.packed ? 1 : 3; /* the operand after q, k, v */
+    pl_attention_operands x = {.o = NULL};
+    if (z.packed) at[0] = r->q_at * elem, at[1] = r->k_at * elem, at[2] = r->v_at * elem;
+    for (int i = 0; i < 3; i++) x.in[i] = (const char *)c->in[z.packed ? 0 : i] + at[i];
+    if (!z.back) {
+        x.out[0] = c->out[0];
+        x.out[1] = c->out[1];
+        return x;
+    }
+    x.o = c->in[next];
+    x.lse = c->in[next + 1];
+    x.d_o = c->in[next + 2];
+    if (z.d_lse) x.d_lse = c->in[next + 3];
+    for (int i = 0; i < 3; i++) x.out[i] = (char *)c->out[z.packed ? 0 : i] + at[i];
+    return x;
 }
 
 /* ---- tiled kernel ----------------------------------------------------------------------- */
 static pl_flash flash_of(const pl_call *c)
 {
-    const pl_attention_attr *a = c->attr;
-    const pl_type *q = &c->in_type[0];
-    return (pl_flash){.batch = q->dim[0],
-                      .n = q->dim[1],
-                      .heads = q->dim[2],
-                      .d = q->dim[3],
-                      .m = c->in_type[1].dim[1],
-                      .scale = a->scale,
-                      .causal = a->causal};
+    pl_attention_sizes z = pl_attention_sizes_of(c);
+    return (pl_flash){.batch = z.batch,
+                      .n = z.n,
+                      .heads = z.heads,
+                      .d = z.d,
+                      .m = z.m,
+                      .row = z.row,
+                      .step = z.step,
+                      .scale = z.scale,
+                      .causal = z.causal};
 }
 
-static pl_status attention_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+pl_status pl_attention_flash_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
     pl_flash f = flash_of(c);
-    *work_bytes = pl_flash_work(&f, false);
+    *work_bytes = pl_flash_work(&f, pl_attention_sizes_of(c).back);
     return PL_OK;
 }
 
-static pl_status attention_bwd_prepare(const pl_call *c, void **prep, size_t *work_bytes)
-{
-    (void)prep;
-    pl_flash f = flash_of(c);
-    *work_bytes = pl_flash_work(&f, true);
-    return PL_OK;
-}
-
-static pl_status attention_run(const pl_call *c)
+pl_status pl_attention_flash_run(const pl_call *c)
 {
     pl_flash f = flash_of(c);
-    f.q = c->in[0];
-    f.k = c->in[1];
-    f.v = c->in[2];
-    f.o = c->out[0];
-    f.lse = c->out[1];
-    pl_flash_forward(&f, c->work);
-    return PL_OK;
-}
-
-static pl_status attention_bwd_run(const pl_call *c)
-{
-    pl_flash f = flash_of(c);
-    f.q = c->in[0];
-    f.k = c->in[1];
-    f.v = c->in[2];
-    f.fwd_o = c->in[3];
-    f.fwd_lse = c->in[4];
-    f.d_o = c->in[5];
-    f.d_lse = c->n_in == 7 ? c->in[6] : NULL;
-    f.dq = c->out[0];
-    f.dk = c->out[1];
-    f.dv = c->out[2];
+    pl_attention_operands x = pl_attention_operands_of(c);
+    f.q = x.in[0];
+    f.k = x.in[1];
+    f.v = x.in[2];
+    if (!pl_attention_sizes_of(c).back) {
+        f.o = x.out[0];
+        f.lse = x.out[1];
+        pl_flash_forward(&f, c->work);
+        return PL_OK;
+    }
+    f.fwd_o = x.o;
+    f.fwd_lse = x.lse;
+    f.d_o = x.d_o;
+    f.d_lse = x.d_lse;
+    f.dq = x.out[0];
+    f.dk = x.out[1];
+    f.dv = x.out[2];
     pl_flash_backward(&f, c->work);
     return PL_OK;
 }
 
 /* ---- reference: one head at a time, probabilities of one query in the workspace --------- */
 typedef struct head {
-    const pl_call *c;
-    pl_dtype dt, lt;
-    int64_t n, m, heads, d;
-    double scale;
-    bool causal;
+    pl_attention_sizes z;
+    pl_attention_operands x;
 } head;
 
 static head head_of(const pl_call *c)
 {
-    const pl_attention_attr *a = c->attr;
-    const pl_type *q = &c->in_type[0];
-    return (head){.c = c,
-                  .dt = q->dtype,
-                  .lt = c->n_out == 2 ? c->out_type[1].dtype : c->in_type[4].dtype,
-                  .n = q->dim[1],
-                  .m = c->in_type[1].dim[1],
-                  .heads = q->dim[2],
-                  .d = q->dim[3],
-                  .scale = a->scale,
-                  .causal = a->causal};
+    return (head){pl_attention_sizes_of(c), pl_attention_operands_of(c)};
 }
 
+/* The first number of a token's head: of q, k, v and their gradients, and of o and d_o. */
 static int64_t row_of(const head *r, int64_t b, int64_t h, int64_t i, int64_t tokens)
 {
-    return ((b * tokens + i) * r->heads + h) * r->d;
+    return (b * tokens + i) * r->z.row + h * r->z.step;
 }
 
-static double dot(const head *r, int x, int64_t xi, int y, int64_t yi)
+static int64_t out_of(const head *r, int64_t b, int64_t h, int64_t i)
+{
+    return ((b * r->z.n + i) * r->z.heads + h) * r->z.d;
+}
+
+static double dot(const head *r, const void *x, int64_t xi, const void *y, int64_t yi)
 {
     double sum = 0;
-    for (int64_t d = 0; d < r->d; d++)
-        sum += ref_get(r->dt, r->c->in[x], xi + d) * ref_get(r->dt, r->c->in[y], yi + d);
+    for (int64_t d = 0; d < r->z.d; d++)
+        sum += ref_get(r->z.dtype, x, xi + d) * ref_get(r->z.dtype, y, yi + d);
     return sum;
 }
 
 static int64_t keys_seen(const head *r, int64_t i)
 {
-    return r->causal && i + 1 < r->m ? i + 1 : r->m;
+    return r->z.causal && i + 1 < r->z.m ? i + 1 : r->z.m;
 }
 
 static void ref_query(const head *r, int64_t b, int64_t h, int64_t i, double *p)
 {
-    int64_t qi = row_of(r, b, h, i, r->n), m = keys_seen(r, i);
+    const pl_attention_operands *x = &r->x;
+    int64_t qi = row_of(r, b, h, i, r->z.n), oi = out_of(r, b, h, i), m = keys_seen(r, i);
     double top = -HUGE_VAL, sum = 0;
     for (int64_t j = 0; j < m; j++) {
-        p[j] = dot(r, 0, qi, 1, row_of(r, b, h, j, r->m)) * r->scale;
+        p[j] = dot(r, x->in[0], qi, x->in[1], row_of(r, b, h, j, r->z.m)) * r->z.scale;
         top = p[j] > top ? p[j] : top;
     }
     for (int64_t j = 0; j < m; j++) sum += p[j] = exp(p[j] - top);
-    for (int64_t d = 0; d < r->d; d++) {
+    for (int64_t d = 0; d < r->z.d; d++) {
         double o = 0;
         for (int64_t j = 0; j < m; j++)
-            o += p[j] * ref_get(r->dt, r->c->in[2], row_of(r, b, h, j, r->m) + d);
-        ref_set(r->dt, r->c->out[0], qi + d, o / sum);
+            o += p[j] * ref_get(r->z.dtype, x->in[2], row_of(r, b, h, j, r->z.m) + d);
+        ref_set(r->z.dtype, x->out[0], oi + d, o / sum);
     }
-    ref_set(r->lt, r->c->out[1], (b * r->heads + h) * r->n + i, top + log(sum));
-}
-
-static pl_status attention_ref_prepare(const pl_call *c, void **prep, size_t *work_bytes)
-{
-    (void)prep;
-    head r = head_of(c);
-    *work_bytes = sizeof(double) * (size_t)(r.m * (1 + 2 * r.d));
-    return PL_OK;
-}
-
-static pl_status attention_ref(const pl_call *c)
-{
-    head r = head_of(c);
-    for (int64_t b = 0; b < c->in_type[0].dim[0]; b++)
-        for (int64_t h = 0; h < r.heads; h++)
-            for (int64_t i = 0; i < r.n; i++) ref_query(&r, b, h, i, c->work);
-    return PL_OK;
+    ref_set(r->z.lse_type, x->out[1], (b * r->z.heads + h) * r->z.n + i, top + log(sum));
 }
 
 /* Adds one query's share to dk and dv (in double, [M, D] each) and writes its dq. */
 static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double *ds, double *dk,
                           double *dv)
 {
-    const pl_call *c = r->c;
-    int64_t qi = row_of(r, b, h, i, r->n), li = (b * r->heads + h) * r->n + i;
-    int64_t m = keys_seen(r, i);
-    double lse = ref_get(r->lt, c->in[4], li);
-    double delta =
-        dot(r, 3, qi, 5, qi) - (c->n_in == 7 ? ref_get(c->in_type[6].dtype, c->in[6], li) : 0);
+    const pl_attention_operands *x = &r->x;
+    int64_t qi = row_of(r, b, h, i, r->z.n), oi = out_of(r, b, h, i), d_n = r->z.d;
+    int64_t li = (b * r->z.heads + h) * r->z.n + i, m = keys_seen(r, i);
+    pl_dtype dt = r->z.dtype;
+    double lse = ref_get(r->z.lse_type, x->lse, li);
+    double delta = dot(r, x->o, oi, x->d_o, oi) -
+                   (x->d_lse ? ref_get(r->z.d_lse_type, x->d_lse, li) : 0);
     for (int64_t j = 0; j < m; j++) {
-        int64_t kj = row_of(r, b, h, j, r->m);
-        double p = exp(dot(r, 0, qi, 1, kj) * r->scale - lse);
-        ds[j] = p * (dot(r, 5, qi, 2, kj) - delta) * r->scale;
-        for (int64_t d = 0; d < r->d; d++) {
-            dk[j * r->d + d] += ds[j] * ref_get(r->dt, c->in[0], qi + d);
-            dv[j * r->d + d] += p * ref_get(r->dt, c->in[5], qi + d);
+        int64_t kj = row_of(r, b, h, j, r->z.m);
+        double p = exp(dot(r, x->in[0], qi, x->in[1], kj) * r->z.scale - lse);
+        ds[j] = p * (dot(r, x->d_o, oi, x->in[2], kj) - delta) * r->z.scale;
+        for (int64_t d = 0; d < d_n; d++) {
+            dk[j * d_n + d] += ds[j] * ref_get(dt, x->in[0], qi + d);
+            dv[j * d_n + d] += p * ref_get(dt, x->d_o, oi + d);
         }
     }
-    for (int64_t d = 0; d < r->d; d++) {
+    for (int64_t d = 0; d < d_n; d++) {
         double sum = 0;
         for (int64_t j = 0; j < m; j++)
-            sum += ds[j] * ref_get(r->dt, c->in[1], row_of(r, b, h, j, r->m) + d);
-        ref_set(r->dt, c->out[0], qi + d, sum);
+            sum += ds[j] * ref_get(dt, x->in[1], row_of(r, b, h, j, r->z.m) + d);
+        ref_set(dt, x->out[0], qi + d, sum);
     }
 }
 
-static pl_status attention_bwd_ref(const pl_call *c)
+static void ref_bwd_head(const head *r, int64_t b, int64_t h, double *work)
+{
+    int64_t m = r->z.m, d_n = r->z.d;
+    double *ds = work, *dk = ds + m, *dv = dk + m * d_n;
+    memset(dk, 0, sizeof(double) * (size_t)(2 * m * d_n));
+    for (int64_t i = 0; i < r->z.n; i++) ref_bwd_query(r, b, h, i, ds, dk, dv);
+    for (int64_t j = 0; j < m; j++)
+        for (int64_t d = 0; d < d_n; d++) {
+            int64_t at = row_of(r, b, h, j, m) + d;
+            ref_set(r->z.dtype, r->x.out[1], at, dk[j * d_n + d]);
+            ref_set(r->z.dtype, r->x.out[2], at, dv[j * d_n + d]);
+        }
+}
+
+pl_status pl_attention_ref_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    pl_attention_sizes z = pl_attention_sizes_of(c);
+    *work_bytes = sizeof(double) * (size_t)(z.m * (1 + 2 * z.d));
+    return PL_OK;
+}
+
+pl_status pl_attention_ref_run(const pl_call *c)
 {
     head r = head_of(c);
-    double *ds = c->work, *dk = ds + r.m, *dv = dk + r.m * r.d;
-    for (int64_t b = 0; b < c->in_type[0].dim[0]; b++)
-        for (int64_t h = 0; h < r.heads; h++) {
-            memset(dk, 0, sizeof(double) * (size_t)(2 * r.m * r.d));
-            for (int64_t i = 0; i < r.n; i++) ref_bwd_query(&r, b, h, i, ds, dk, dv);
-            for (int64_t j = 0; j < r.m; j++)
-                for (int64_t d = 0; d < r.d; d++) {
-                    int64_t at = row_of(&r, b, h, j, r.m) + d;
-                    ref_set(r.dt, c->out[1], at, dk[j * r.d + d]);
-                    ref_set(r.dt, c->out[2], at, dv[j * r.d + d]);
-                }
+    for (int64_t b = 0; b < r.z.batch; b++)
+        for (int64_t h = 0; h < r.z.heads; h++) {
+            if (r.z.back) ref_bwd_head(&r, b, h, c->work);
+            for (int64_t i = 0; !r.z.back && i < r.z.n; i++) ref_query(&r, b, h, i, c->work);
         }
     return PL_OK;
 }
 
-#define KERNELS(op)                                                                                \
- static const pl_kernel op##_fast[] = {{"flash", all_f32, op##_prepare, NULL, op##_run},           \
-                                       PL_KERNEL_END};                                             \
- PL_VIA_F32(op, op##_fast)                                                                         \
- static const pl_kernel op##_kernels[] = {{"flash", all_f32, op##_prepare, NULL, op##_run},        \
-                                          PL_VIA_F32_KERNEL(op),                                   \
-                                          {"ref", NULL, attention_ref_prepare, NULL, op##_ref},    \
-                                          PL_KERNEL_END};
-KERNELS(attention)
-KERNELS(attention_bwd)
+PL_ATTENTION_KERNELS(attention)
+PL_ATTENTION_KERNELS(attention_bwd)
 
 /* ---- cases and descriptors -------------------------------------------------------------- */
 /* clang-format off */
@@ -412,7 +443,7 @@ const pl_op pl_op_attention_bwd = {
     .attr_bytes = sizeof(pl_attention_attr),
     .attrs = attrs,
     .infer = attention_bwd_infer,
-    .vjp = attention_bwd_vjp,
+    .vjp = pl_attention_bwd_vjp,
     .cost = attention_bwd_cost,
     .cpu = attention_bwd_kernels,
     .cases = attention_bwd_cases,
@@ -422,6 +453,8 @@ const pl_op pl_op_attention_bwd = {
 pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
+    pl_val packed = pl_attention_of_rows(g, q, k, v, scale, causal);
+    if (pl_val_ok(packed)) return packed;
     pl_attention_attr a;
     memset(&a, 0, sizeof a);
     a.scale = scale;

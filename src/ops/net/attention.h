@@ -1,0 +1,50 @@
+/* attention.h - shared by attention of separate tensors and of packed rows. */
+#ifndef PL_OPS_ATTENTION_H
+#define PL_OPS_ATTENTION_H
+
+#include "ops/core/ops.h"
+#include "ops/core/ref.h"
+#include "ops/core/via_f32.h"
+
+PL_SHARED_BEGIN
+/* What a call of attention, attention_rows or one of their gradients computes. */
+typedef struct pl_attention_sizes {
+    int64_t batch, n, m, heads, d;
+    int64_t row, step; /* of q, k, v and their gradients: elements between tokens, between heads */
+    double scale;
+    bool causal, packed, back, d_lse; /* d_lse: a gradient has that operand */
+    pl_dtype dtype, lse_type, d_lse_type;
+} pl_attention_sizes;
+
+typedef struct pl_attention_operands {
+    const void *in[3];                 /* q, k, v */
+    const void *o, *lse, *d_o, *d_lse; /* of a gradient; d_lse may be NULL */
+    void *out[3]; /* o, lse;  dq, dk, dv */
+} pl_attention_operands;
+
+pl_attention_sizes pl_attention_sizes_of(const pl_call *c);
+pl_attention_operands pl_attention_operands_of(const pl_call *c);
+PL_SHARED_END
+
+pl_cost pl_attention_cost(const pl_call *c, bool back);
+pl_status pl_attention_flash_prepare(const pl_call *c, void **prep, size_t *work_bytes) PL_MUST_USE;
+pl_status pl_attention_flash_run(const pl_call *c) PL_MUST_USE;
+pl_status pl_attention_ref_prepare(const pl_call *c, void **prep, size_t *work_bytes) PL_MUST_USE;
+pl_status pl_attention_ref_run(const pl_call *c) PL_MUST_USE;
+/* The derivative of attention_bwd. */
+void pl_attention_bwd_vjp(const pl_vjp *v);
+
+/* attention_rows.c: PL_NO_VAL where q, k and v are not parts of the rows of one value. */
+pl_val pl_attention_of_rows(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal);
+
+#define PL_ATTENTION_KERNELS(op)                                                                   \
+ static const pl_kernel op##_fast[] = {                                                            \
+     {"flash", all_f32, pl_attention_flash_prepare, NULL, pl_attention_flash_run}, PL_KERNEL_END}; \
+ PL_VIA_F32(op, op##_fast)                                                                         \
+ static const pl_kernel op##_kernels[] = {                                                         \
+     {"flash", all_f32, pl_attention_flash_prepare, NULL, pl_attention_flash_run},                 \
+     PL_VIA_F32_KERNEL(op),                                                                        \
+     {"ref", NULL, pl_attention_ref_prepare, NULL, pl_attention_ref_run},                          \
+     PL_KERNEL_END};
+
+#endif
