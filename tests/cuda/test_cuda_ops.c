@@ -286,6 +286,26 @@ TEST(cuda_ops_attention_of_wide_heads_matches_the_cpu)
     cuda_op_check_list(list);
 }
 
+/* Parts of rows: by tensor cores, and copied out for kernels that want separate tensors. */
+TEST(cuda_ops_attention_of_packed_rows_matches_the_cpu)
+{
+    static const cuda_op_case list[] = {
+        {"attention_rows",
+         {{"bf16[2,70,96]"}, "heads=2, q_at=0, k_at=32, v_at=64, step=16", {{0}}}},
+        {"attention_rows",
+         {{"f32[1,37,60]"}, "heads=2, q_at=20, k_at=0, v_at=10, step=30, causal=true", {{0}}}},
+        {"attention_rows_bwd",
+         {{"f16[2,40,96]", "f16[2,40,2,16]", "f32[2,2,40]", "f16[2,40,2,16]"},
+          "heads=2, q_at=64, k_at=32, v_at=0, step=16, causal=true",
+          {{0}, {0}, {4, 6, false}}}},
+        {"attention_rows_bwd",
+         {{"f32[1,37,60]", "f32[1,37,2,10]", "f32[1,2,37]", "f32[1,37,2,10]"},
+          "heads=2, q_at=20, k_at=0, v_at=10, step=30",
+          {{0}, {0}, {4, 6, false}}}},
+        CUDA_OP_END};
+    cuda_op_check_list(list);
+}
+
 /* More inputs than one launch joins. */
 TEST(cuda_ops_concat_of_many_inputs_matches_the_cpu)
 {

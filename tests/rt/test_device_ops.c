@@ -52,6 +52,16 @@ typedef struct share {
     {{"f32" q, "f32" k, "f32" k, "f32" q, "f32" lse, "f32" q}, a, {{0}, {0}, {0}, {0}, {6, 7, false}}},
 static const pl_case long_attention[] = {LONG_ATTENTION(FORWARD) PL_CASE_END};
 static const pl_case long_attention_bwd[] = {LONG_ATTENTION(BACKWARD) PL_CASE_END};
+/* The same for packed rows. */
+#define LONG_ROWS(X)                                                                             \
+    X("[2,256,768]", "[2,256,4,64]", "[2,4,256]", "heads=4, q_at=0, k_at=256, v_at=512, step=64") \
+    X("[1,200,288]", "[1,200,2,48]", "[1,2,200]", "heads=2, q_at=96, k_at=48, v_at=0, step=144, causal=true") \
+    X("[3,197,240]", "[3,197,2,40]", "[3,2,197]", "heads=2, q_at=160, k_at=0, v_at=80, step=40")
+#define ROWS(x, o, lse, a) {{"f32" x}, a, {{0}}},
+#define ROWS_BACK(x, o, lse, a) \
+    {{"f32" x, "f32" o, "f32" lse, "f32" o}, a, {{0}, {0}, {5, 7, false}}},
+static const pl_case long_rows[] = {LONG_ROWS(ROWS) PL_CASE_END};
+static const pl_case long_rows_bwd[] = {LONG_ROWS(ROWS_BACK) PL_CASE_END};
 /* clang-format on */
 
 /* ---- a place to run --------------------------------------------------------------------- */
@@ -362,6 +372,8 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
     const pl_case *attend = !card                                    ? NULL
                             : strcmp(op->name, "attention") == 0     ? long_attention
                             : strcmp(op->name, "attention_bwd") == 0 ? long_attention_bwd
+                            : strcmp(op->name, "attention_rows") == 0     ? long_rows
+                            : strcmp(op->name, "attention_rows_bwd") == 0 ? long_rows_bwd
                                                                      : NULL;
     for (; attend && !last_case(attend) && !w->why[0]; attend++)
         if (!check_one(w, op, attend, index++, dtype))
