@@ -369,12 +369,12 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
         any |= check_one(w, op, c, index, dtype);
     for (int i = 0; card && strcmp(op->name, "matmul") == 0 && i < VECTOR_CASES; i++)
         if (!w->why[0]) check_one(w, op, &vector_cases[i], index++, dtype);
-    const pl_case *attend = !card                                    ? NULL
-                            : strcmp(op->name, "attention") == 0     ? long_attention
-                            : strcmp(op->name, "attention_bwd") == 0 ? long_attention_bwd
+    const pl_case *attend = !card                                         ? NULL
+                            : strcmp(op->name, "attention") == 0          ? long_attention
+                            : strcmp(op->name, "attention_bwd") == 0      ? long_attention_bwd
                             : strcmp(op->name, "attention_rows") == 0     ? long_rows
                             : strcmp(op->name, "attention_rows_bwd") == 0 ? long_rows_bwd
-                                                                     : NULL;
+                                                                          : NULL;
     for (; attend && !last_case(attend) && !w->why[0]; attend++)
         if (!check_one(w, op, attend, index++, dtype))
             wrong(w, "%s, long, case %d: %s", op->name, index, pl_error_text());

@@ -122,7 +122,8 @@ static bool nothing(const pl_attend *a)
 static bool dnn_takes(const pl_call *c)
 {
     pl_attend a = attend_of(c);
-    return !pl_attention_sizes_of(c).d_lse && pl_attend_mma_takes(&a) && pl_attend_dnn_takes(&a, is_back(c));
+    return !pl_attention_sizes_of(c).d_lse && pl_attend_mma_takes(&a) &&
+           pl_attend_dnn_takes(&a, is_back(c));
 }
 
 static bool mma_takes(const pl_call *c)
@@ -325,9 +326,8 @@ static const pl_kernel backward_kernels[] = {
     PL_KERNEL_END};
 
 extern const pl_cuda_entry pl_cuda_attention[];
-const pl_cuda_entry pl_cuda_attention[] = {
-    {"attention", forward_kernels},
-    {"attention_bwd", backward_kernels},
-    {"attention_rows", forward_kernels},
-    {"attention_rows_bwd", backward_kernels},
-    {NULL, NULL}};
+const pl_cuda_entry pl_cuda_attention[] = {{"attention", forward_kernels},
+                                           {"attention_bwd", backward_kernels},
+                                           {"attention_rows", forward_kernels},
+                                           {"attention_rows_bwd", backward_kernels},
+                                           {NULL, NULL}};

@@ -1,8 +1,8 @@
 /* attention.h - shared by the files of attention.
  *
- * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; q, k, v, dq, dk and dv
- * may be parts of larger rows (`row`, `step`). See ops/net/attention.c for the formulas. Valid C++
- * too.
+ * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; q, k, v, dq, dk and
+ * dv may be parts of larger rows (`row`, `step`). See ops/net/attention.c for the formulas. Valid
+ * C++ too.
  */
 #ifndef PL_CUDA_ATTENTION_H
 #define PL_CUDA_ATTENTION_H
@@ -15,8 +15,8 @@ extern "C" {
 
 typedef struct pl_attend {
     int64_t batch, n, m, heads, d;
-    /* of q, k, v and their gradients: elements from one token to the next, from one head to the next;
-     * heads * d and d where they are separate tensors */
+    /* of q, k, v and their gradients: elements from one token to the next, from one head to the
+     * next; heads * d and d where they are separate tensors */
     int64_t row, step;
     double scale;
     bool causal;
@@ -85,7 +85,7 @@ pl_status pl_attend_dnn_prepare(const pl_attend *a, bool back, void **prep,
 void pl_attend_dnn_release(void *prep); /* NULL is fine */
 pl_status pl_attend_dnn_run(void *prep, const pl_attend *a) PL_MUST_USE;
 /* f32 rounded to TF32's 11 bits, where pl_cuda_tf32() says so; heads of up to 128.
- * attention_mma.cu */
+ * attention_tf32.cu */
 bool pl_attend_tf32_takes(const pl_attend *a);
 pl_status pl_attend_tf32(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_tf32_bwd(const pl_attend *a) PL_MUST_USE;

@@ -36,7 +36,7 @@ enum { UID_DELTA = UID_DV + 1, UID_ONE, UID_NONE, UIDS = UID_NONE };
  * and is zeroed first, so that problems compare bytewise. */
 typedef struct problem {
     int64_t batch, heads, stride, n, m, d;
-    int64_t row, step; /* of q, k, v and their gradients */
+    int64_t row, step;                      /* of q, k, v and their gradients */
     int32_t dtype, causal, back, attention; /* attention: 1, unlike any convolution's bytes */
 } problem;
 
@@ -51,8 +51,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static shared_plan *plans;
 
 /* ---- tensors -------------------------------------------------------------------------------- */
-/* Tokens [B,L,H,D] as [B,H,L,D], or turned as [B,H,D,L]; `token` and `head` elements lie between two
- * tokens and two heads. */
+/* Tokens [B,L,H,D] as [B,H,L,D], or turned as [B,H,D,L]; `token` and `head` elements lie between
+ * two tokens and two heads. */
 static pl_dnn_desc spaced(pl_dnn_graph *g, const problem *p, int64_t uid, int64_t length,
                           bool turned, int64_t token, int64_t head)
 {

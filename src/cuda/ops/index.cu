@@ -9,9 +9,10 @@
  * the lower part of the key (cuda/ops/merge.h), a bisection finds where each row's updates begin,
  * and each row sums its own, in f32 for 16-bit elements, rounding once. A row with many updates
  * (padding, a frequent word) would keep one thread busy: the sorted updates are cut into chunks of
- * CHUNK, chunks that belong to one row are summed beforehand, and the row adds their sums. For put_along_add the rows
- * are single elements of the output. When it has many short columns, a thread walks down each
- * column instead, adding in place (16-bit elements in an f32 copy in scratch); that needs no sort.
+ * CHUNK, chunks that belong to one row are summed beforehand, and the row adds their sums. For
+ * put_along_add the rows are single elements of the output. When it has many short columns, a
+ * thread walks down each column instead, adding in place (16-bit elements in an f32 copy in
+ * scratch); that needs no sort.
  */
 #include "cuda/ops/merge.h"
 
@@ -216,8 +217,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* ---- adding: scratch and launches ------------------------------------------------------- */
-/* Returns the offset of the sums of chunks: after sorted updates, the scratch of the sort, and where
- * rows begin. */
+/* Returns the offset of the sums of chunks: after sorted updates, the scratch of the sort, and
+ * where rows begin. */
 static size_t chunks_at(int64_t n, int64_t rows)
 {
     size_t before = (size_t)n * sizeof(uint64_t) + pl_sort_bytes(1, n, sizeof(uint64_t)) +

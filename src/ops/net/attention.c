@@ -17,6 +17,7 @@
  * The second derivative writes these lines in primitives and differentiates them: it does store p.
  * causal: query i sees keys 0..i.
  */
+#include "ops/net/attention.h"
 #include "base/err.h"
 #include "base/threads.h"
 #include "cpu/kernels/flash.h"
@@ -25,7 +26,6 @@
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
 #include "ops/core/via_f32.h"
-#include "ops/net/attention.h"
 
 #include <math.h>
 #include <string.h>
@@ -335,8 +335,8 @@ static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double
     int64_t li = (b * r->z.heads + h) * r->z.n + i, m = keys_seen(r, i);
     pl_dtype dt = r->z.dtype;
     double lse = ref_get(r->z.lse_type, x->lse, li);
-    double delta = dot(r, x->o, oi, x->d_o, oi) -
-                   (x->d_lse ? ref_get(r->z.d_lse_type, x->d_lse, li) : 0);
+    double delta =
+        dot(r, x->o, oi, x->d_o, oi) - (x->d_lse ? ref_get(r->z.d_lse_type, x->d_lse, li) : 0);
     for (int64_t j = 0; j < m; j++) {
         int64_t kj = row_of(r, b, h, j, r->z.m);
         double p = exp(dot(r, x->in[0], qi, x->in[1], kj) * r->z.scale - lse);

@@ -19,7 +19,7 @@ typedef struct pl_attention_sizes {
 typedef struct pl_attention_operands {
     const void *in[3];                 /* q, k, v */
     const void *o, *lse, *d_o, *d_lse; /* of a gradient; d_lse may be NULL */
-    void *out[3]; /* o, lse;  dq, dk, dv */
+    void *out[3];                      /* o, lse;  dq, dk, dv */
 } pl_attention_operands;
 
 pl_attention_sizes pl_attention_sizes_of(const pl_call *c);

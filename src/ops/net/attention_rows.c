@@ -19,14 +19,11 @@
 #include <math.h>
 #include <string.h>
 
-static const pl_attr attrs[] = {PL_ATTR(pl_attention_rows_attr, scale, FLOAT),
-                                PL_ATTR(pl_attention_rows_attr, causal, BOOL),
-                                PL_ATTR(pl_attention_rows_attr, heads, INT),
-                                PL_ATTR(pl_attention_rows_attr, q_at, INT),
-                                PL_ATTR(pl_attention_rows_attr, k_at, INT),
-                                PL_ATTR(pl_attention_rows_attr, v_at, INT),
-                                PL_ATTR(pl_attention_rows_attr, step, INT),
-                                PL_ATTR_END};
+static const pl_attr attrs[] = {
+    PL_ATTR(pl_attention_rows_attr, scale, FLOAT), PL_ATTR(pl_attention_rows_attr, causal, BOOL),
+    PL_ATTR(pl_attention_rows_attr, heads, INT),   PL_ATTR(pl_attention_rows_attr, q_at, INT),
+    PL_ATTR(pl_attention_rows_attr, k_at, INT),    PL_ATTR(pl_attention_rows_attr, v_at, INT),
+    PL_ATTR(pl_attention_rows_attr, step, INT),    PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
 /* Whether the parts are the three thirds of a row, or of each head of it. */
@@ -104,9 +101,8 @@ static pl_val rows_of(pl_graph *g, const pl_attention_rows_attr *a, const pl_val
     int64_t at[3] = {a->q_at, a->k_at, a->v_at}, part = a->step == d ? a->heads * d : d;
     pl_val third[3] = {PL_NO_VAL};
     for (int i = 0; i < 3; i++)
-        third[at[i] / part] = a->step == d
-                                  ? pl_reshape(g, x[i], PL_DIMS(b, n, part))
-                                  : pl_reshape(g, x[i], PL_DIMS(b, n, a->heads, 1, d));
+        third[at[i] / part] = a->step == d ? pl_reshape(g, x[i], PL_DIMS(b, n, part))
+                                           : pl_reshape(g, x[i], PL_DIMS(b, n, a->heads, 1, d));
     return pl_reshape(g, pl_concat(g, 3, third, a->step == d ? 2 : 3), 3, t.dim);
 }
 
@@ -114,8 +110,8 @@ static void rows_vjp(const pl_vjp *v)
 {
     pl_val d_o = pl_val_ok(v->gout[0]) ? v->gout[0] : pl_full_like(v->g, v->out[0], 0);
     pl_val in[5] = {v->in[0], v->out[0], v->out[1], d_o, v->gout[1]};
-    v->gin[0] = pl_build1(v->g, &pl_op_attention_rows_bwd, v->attr,
-                          pl_val_ok(v->gout[1]) ? 5 : 4, in);
+    v->gin[0] =
+        pl_build1(v->g, &pl_op_attention_rows_bwd, v->attr, pl_val_ok(v->gout[1]) ? 5 : 4, in);
 }
 
 /* That of attention_bwd, over the parts. */

@@ -96,8 +96,8 @@ static const struct {
            .attend_f32 = 0.72,
            .attend_f32_back = 0.56,
            .attend_tf32 = 0.93, /* of 16 bits: operands are rounded first */
-           .dnn = 1.3,      /* of cuDNN's attention with heads of endless size, */
-           .dnn_half = 110, /* and the size at which half of it is reached */
+           .dnn = 1.3,          /* of cuDNN's attention with heads of endless size, */
+           .dnn_half = 110,     /* and the size at which half of it is reached */
            .dnn_back = 1.05,
            .dnn_back_half = 200};
 

@@ -41,7 +41,7 @@ bool pl_card_splits(const pl_card *card);
 bool pl_card_vector(const pl_cost *cost, pl_dtype dtype);
 /* Whether cuDNN computes an attention unit (cuda/attention/attention_dnn.c). */
 bool pl_card_dnn_attends(const pl_card *card, const pl_cost *cost, pl_dtype dtype);
-/* Whether attention of f32 is computed in TF32's 11 bits (cuda/attention/attention_mma.cu). */
+/* Whether attention of f32 is computed in TF32's 11 bits (cuda/attention/attention_tf32.cu). */
 bool pl_card_rounds_attention(const pl_card *card, const pl_cost *cost, pl_dtype dtype,
                               pl_card_f32 f32);
 /* Returns the expected scratch of a unit of this cost; scratch_card.c. */

@@ -95,7 +95,7 @@ pl_attend_course pl_attend_forward_course(const pl_attend_sizes *s);
 /* delta_bytes: scratch that precedes the rest (two numbers a query). */
 pl_attend_course pl_attend_backward_course(const pl_attend_sizes *s, size_t delta_bytes);
 
-/* ---- attention of f32 as TF32 (cuda/attention/attention_mma.cu) ------------------------------ */
+/* ---- attention of f32 as TF32 (cuda/attention/attention_tf32.cu) ----------------------------- */
 enum { PL_ATTEND_LARGEST = 256 }; /* bytes for the largest number of each tensor */
 /* Returns the bytes of two numbers a query, and of queries or keys of 16 bits. */
 size_t pl_attend_tf32_delta(const pl_attend_sizes *s);
