@@ -21,10 +21,13 @@ says the process holds, context and libraries included; PyTorch's are its peak r
 and libraries, and what the driver says the card holds at the end.
 """
 import argparse
+import array
+import atexit
 import csv
 import importlib.util
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -39,6 +42,8 @@ LGT = "bf16-eager,bf16-default,bf16-eager-ckpt,bf16-max-autotune,fp32-eager"
 PLAIN = "fp32-eager,fp32-default,fp32-eager-ckpt,fp32-max-autotune,bf16-default"
 WHOLE = ["memory=null", "card=null"]  # the preset's own budget is for a smaller card
 IMAGENET = ["model.classes=1000", *WHOLE]
+TOKENS = os.path.join(tempfile.gettempdir(), f"plimsoll-bench-tokens-{os.getpid()}.bin")  # made by main
+GPT2 = ["accumulate=1", "model.vocabulary=50304", f"data.tokens={TOKENS}", *WHOLE]
 WORKLOADS = {
     "cloud": ("cloud/full", "cloud/tiny", [], CLOUD),
     "cloud-small": ("cloud/memory_optimized", "cloud/tiny", [], CLOUD),
@@ -48,12 +53,15 @@ WORKLOADS = {
     "stablesr-edge-after": ("stablesr/edge_after", None, ["batch=2"], PLAIN),
     "stablesr-edge-before": ("stablesr/edge_before", None, ["batch=2", "memory=null"], PLAIN),
     "fluxflow-vae+gan+lpips": ("fluxflow/full", "fluxflow/peer", ["image=256"], PLAIN),
-    # Networks of the recipes for own data; bench/peers has no PyTorch program for them.
+    # Networks of the recipes for own data; their peers are in bench/peers/own.py.
     "resnet50": ("classify/card8", "classify/tiny", ["network=resnet50", "batch=128", *IMAGENET], "bf16-default"),
     "vit-small": ("classify/card8", "classify/tiny", ["network=vit_small", "batch=256", *IMAGENET], "bf16-default"),
+    "gpt2": ("text/card24", "text/tiny", ["batch=16", *GPT2], "bf16-default"),
+    "gpt2-b4": ("text/card24", "text/tiny", ["batch=4", *GPT2], "bf16-default"),
+    "unet": ("segment/card8", "segment/tiny", WHOLE, "bf16-default"),
     "gpt-bytes": ("text/card24", "text/tiny", ["batch=16", "accumulate=1", *WHOLE], "bf16-default"),
 }
-ALONE = {"resnet50", "vit-small", "gpt-bytes"}  # no peer
+ALONE = {"gpt-bytes"}  # no peer
 LEAST = {"fluxflow-vae+gan+lpips": 16}  # steps that show every kind of step; the peer has its own
 FIVE = ["cloud", "lgt", "wandistill", "stablesr-full", "fluxflow-vae+gan+lpips"]
 OURS = ["cold", "warm", "max-autotune", "blocks"]
@@ -282,6 +290,10 @@ def main():
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for our runs")
     args = p.parse_args()
     args.begin = time.perf_counter()
+    if any(name.startswith("gpt2") for name in args.workloads):
+        with open(TOKENS, "wb") as f:
+            array.array("H", (random.Random(0).choices(range(50257), k=200_000))).tofile(f)
+        atexit.register(os.remove, TOKENS)
     results = load(args.results)
     head()
     if args.table:

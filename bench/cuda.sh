@@ -1,6 +1,7 @@
 #!/bin/sh
 # cuda.sh BUILD [WORKLOAD...] - compares a training step on an NVIDIA GPU with PyTorch, in one table; without a
-# workload, all five. resnet50, vit-small and gpt-bytes (bytes as tokens) run without PyTorch.
+# workload, all five. resnet50, vit-small, gpt2, gpt2-b4 and unet are networks of the recipes for own data;
+# gpt-bytes (bytes as tokens) runs without PyTorch.
 #
 #   bench/cuda.sh build/release cloud
 #   MODES=fp16-eager,fp16-default STEPS=20 bench/cuda.sh build/release cloud

@@ -127,28 +127,57 @@ static const char *earlier(pl_ow *w, int64_t queries, int64_t keys)
     return pl_ow_2(w, "LessOrEqual", pl_ow_numbers(w, PL_TYPE(PL_I64, 1, keys), v), row);
 }
 
-/* q [B,N,H,D], k and v [B,M,H,D]: softmax(q k^T scale) v, and the logarithm of the sum of
+/* q [B,H,N,D], k [B,H,D,M], v [B,H,M,D]: softmax(q k scale) v, and the logarithm of the sum of
  * exponentials [B,H,N]. */
-void pl_ow_write_attention(pl_ow *w)
+static void attend(pl_ow *w, const pl_type *o, int64_t keys, const char *const *qkv, double scale,
+                   bool causal)
 {
-    static const int heads[] = {0, 2, 1, 3}, turned[] = {0, 2, 3, 1};
-    const pl_attention_attr *a = pl_ow_attr_of(w);
-    const pl_type *q = pl_type_of(w->g, pl_ow_arg(w, 0)), *k = pl_type_of(w->g, pl_ow_arg(w, 1));
-    const char *s = pl_ow_2(w, "MatMul", pl_ow_in(w, pl_ow_arg(w, 0), heads),
-                            pl_ow_in(w, pl_ow_arg(w, 1), turned));
-    s = pl_ow_2(w, "Mul", s, pl_ow_number(w, q->dtype, a->scale));
-    if (a->causal)
-        s = pl_ow_op(
-            w, "Where",
-            OW_IN(earlier(w, q->dim[1], k->dim[1]), s, pl_ow_number(w, q->dtype, -INFINITY)), NULL);
+    static const int heads[] = {0, 2, 1, 3};
+    const char *s = pl_ow_2(w, "MatMul", qkv[0], qkv[1]);
+    s = pl_ow_2(w, "Mul", s, pl_ow_number(w, o->dtype, scale));
+    if (causal)
+        s = pl_ow_op(w, "Where",
+                     OW_IN(earlier(w, o->dim[1], keys), s, pl_ow_number(w, o->dtype, -INFINITY)),
+                     NULL);
     const char *p = pl_ow_op(w, "Softmax", OW_IN(s), OW_ATTRS(OW_I("axis", -1)));
-    pl_ow_set(w, pl_ow_result(w, 0), pl_ow_2(w, "MatMul", p, pl_ow_in(w, pl_ow_arg(w, 2), heads)),
-              heads);
+    pl_ow_set(w, pl_ow_result(w, 0), pl_ow_2(w, "MatMul", p, qkv[2]), heads);
     if (!w->used[pl_ow_result(w, 1)]) return;
     pl_ow_set(
         w, pl_ow_result(w, 1),
         pl_ow_op(w, "ReduceLogSumExp", OW_IN(s, pl_ow_int(w, -1)), OW_ATTRS(OW_I("keepdims", 0))),
         NULL);
+}
+
+/* q [B,N,H,D], k and v [B,M,H,D] */
+void pl_ow_write_attention(pl_ow *w)
+{
+    static const int heads[] = {0, 2, 1, 3}, turned[] = {0, 2, 3, 1};
+    const pl_attention_attr *a = pl_ow_attr_of(w);
+    const char *qkv[3] = {pl_ow_in(w, pl_ow_arg(w, 0), heads),
+                          pl_ow_in(w, pl_ow_arg(w, 1), turned),
+                          pl_ow_in(w, pl_ow_arg(w, 2), heads)};
+    attend(w, pl_type_of(w->g, pl_ow_result(w, 0)), pl_type_of(w->g, pl_ow_arg(w, 1))->dim[1], qkv,
+           a->scale, a->causal);
+}
+
+/* Parts of rows [B,N,3HD] (ops/net/attention_rows.c). */
+void pl_ow_write_attention_rows(pl_ow *w)
+{
+    static const int heads[] = {0, 2, 1, 3}, turned[] = {0, 2, 3, 1};
+    const pl_attention_rows_attr *a = pl_ow_attr_of(w);
+    const pl_type *o = pl_type_of(w->g, pl_ow_result(w, 0));
+    const char *x = pl_ow_in(w, pl_ow_arg(w, 0), NULL), *qkv[3];
+    int64_t d = o->dim[3], at[3] = {a->q_at, a->k_at, a->v_at};
+    const int64_t apart[5] = {o->dim[0], o->dim[1], a->heads, 3, d};
+    bool whole = a->step == d; /* all heads of a part are adjacent */
+    if (!whole) x = pl_ow_reshape(w, x, 5, apart);
+    for (int i = 0; i < 3; i++) {
+        int64_t from = whole ? at[i] : at[i] / d, n = whole ? a->heads * d : 1;
+        const char *part = pl_ow_slice(w, x, whole ? 2 : 3, from, from + n, 1);
+        part = pl_ow_reshape(w, part, 4, o->dim);
+        qkv[i] = pl_ow_transpose(w, part, 4, i == 1 ? turned : heads);
+    }
+    attend(w, o, o->dim[1], qkv, a->scale, a->causal);
 }
 
 /* ---- cross-entropy --------------------------------------------------------------------- */

@@ -1,0 +1,226 @@
+"""Networks of the recipes for own data: GPT-2, ViT-S/16, ResNet-50 and U-Net in PyTorch.
+
+Models, losses and optimisers are those of the presets that bench/cuda.py names: text/card24, classify/card8,
+segment/card8. Attention is scaled_dot_product_attention, optimisers are fused, images are channels last.
+The whole model with its loss is compiled.
+"""
+import dataclasses
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from common import count, expect
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    batch: int = 0       # 0: the network's own
+    side: int = 224
+    classes: int = 1000
+    width: int = 0
+    depth: int = 12
+    heads: int = 12
+    context: int = 1024
+    vocabulary: int = 50304
+
+
+# ------------------------------------------------------------------ transformers
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, causal):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.proj(y.transpose(1, 2).reshape(b, n, c))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, causal, gelu, eps):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
+        self.attention = Attention(width, heads, causal)
+        self.wide, self.narrow, self.gelu = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), gelu
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.narrow(F.gelu(self.wide(self.norm2(x)), approximate=self.gelu))
+
+
+class Gpt2Model(nn.Module):
+    def __init__(self, c, width):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(c.vocabulary, width), nn.Embedding(c.context, width)
+        self.blocks = nn.ModuleList(Block(width, c.heads, True, "tanh", 1e-5) for _ in range(c.depth))
+        self.norm = nn.LayerNorm(width)
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens, target):
+        x = self.tokens(tokens) + self.places.weight
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), target.reshape(-1))
+
+
+class VitModel(nn.Module):
+    def __init__(self, c, width):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.cls = nn.Parameter(torch.zeros(1, 1, width))
+        self.places = nn.Parameter(torch.randn(1, (c.side // 16) ** 2 + 1, width) * 0.02)
+        self.blocks = nn.ModuleList(Block(width, c.heads, False, "none", 1e-6) for _ in range(c.depth))
+        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, c.classes)
+
+    def forward(self, image, label):
+        x = self.patches(image).flatten(2).transpose(1, 2)
+        x = torch.cat((self.cls.expand(x.shape[0], -1, -1), x), 1) + self.places
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)[:, 0]).float(), label, label_smoothing=0.1)
+
+
+# ------------------------------------------------------------------ convolutional networks
+
+def conv_norm(i, o, kernel, stride=1):
+    return nn.Sequential(nn.Conv2d(i, o, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(o))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, i, width, stride):
+        super().__init__()
+        self.a, self.b = conv_norm(i, width, 1), conv_norm(width, width, 3, stride)
+        self.c = conv_norm(width, 4 * width, 1)
+        self.skip = conv_norm(i, 4 * width, 1, stride) if stride > 1 or i != 4 * width else nn.Identity()
+
+    def forward(self, x):
+        return F.relu(self.c(F.relu(self.b(F.relu(self.a(x))))) + self.skip(x))
+
+
+class ResNetModel(nn.Module):
+    def __init__(self, c, width):
+        super().__init__()
+        blocks, i = [], width
+        self.stem = conv_norm(3, width, 7, 2)
+        for stage, n in enumerate((3, 4, 6, 3) if c.side > 64 else (1, 1, 1, 1)):
+            for k in range(n):
+                blocks.append(Bottleneck(i, width << stage, 2 if stage and not k else 1))
+                i = 4 * (width << stage)
+        self.blocks, self.head = nn.Sequential(*blocks), nn.Linear(i, c.classes)
+
+    def forward(self, image, label):
+        x = F.max_pool2d(F.relu(self.stem(image)), 3, 2, 1)
+        return F.cross_entropy(self.head(self.blocks(x).mean((2, 3))).float(), label, label_smoothing=0.1)
+
+
+def two_convs(i, o):
+    return nn.Sequential(conv_norm(i, o, 3), nn.ReLU(), conv_norm(o, o, 3), nn.ReLU())
+
+
+class UnetModel(nn.Module):
+    def __init__(self, c, width):
+        super().__init__()
+        sizes = [width << i for i in range(5)]
+        self.first = two_convs(3, width)
+        self.down = nn.ModuleList(two_convs(i, o) for i, o in zip(sizes, sizes[1:]))
+        self.grow = nn.ModuleList(nn.ConvTranspose2d(o, i, 2, 2) for i, o in zip(sizes, sizes[1:]))
+        self.up = nn.ModuleList(two_convs(o, i) for i, o in zip(sizes, sizes[1:]))
+        self.last = nn.Conv2d(width, c.classes, 1)
+
+    def forward(self, image, label):
+        level = [self.first(image)]
+        for block in self.down:
+            level.append(block(F.max_pool2d(level[-1], 2)))
+        x = level[-1]
+        for i in reversed(range(4)):
+            x = self.up[i](torch.cat((level[i], self.grow[i](x)), 1))
+        logits = self.last(x).float()
+        share, truth = logits.softmax(1), F.one_hot(label, logits.shape[1]).permute(0, 3, 1, 2)
+        both, sum_of = (share * truth).sum((0, 2, 3)), share.sum((0, 2, 3)) + truth.sum((0, 2, 3))
+        return F.cross_entropy(logits, label) + 1 - ((2 * both + 1e-6) / (sum_of + 1e-6)).mean()
+
+
+# ------------------------------------------------------------------ workloads
+
+class Own:
+    Config = Config
+    precision = "bf16"
+    cudnn_search = True
+    clip = None
+
+    def __init__(self, cfg, ctx):
+        self.cfg, self.ctx = cfg, ctx
+        with ctx.building():
+            self.model = self.network(cfg, cfg.width or self.width).to(ctx.device)
+        if cfg == Config(**self.FULL):
+            expect(type(self).__name__, count(self.model), self.weights)
+        if self.images:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.modules = {"model": self.model}
+        self.loss_of = ctx.compile(self.model)
+        self.optimizer = self.optimizer_of(list(self.model.parameters()), ctx.cuda)
+
+    def size(self):
+        return self.cfg.batch or self.batches
+
+    def batch(self, draw):
+        c, n = self.cfg, self.size()
+        image = draw.normal(n, 3, c.side, c.side).to(memory_format=torch.channels_last)
+        return [dict(image=image, label=torch.randint(c.classes, self.label_shape(n), device=image.device))]
+
+    def label_shape(self, n):
+        return (n,)
+
+    def step(self, micros):
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.ctx.autocast():
+            loss = self.loss_of(**micros[0])
+        self.ctx.backward(loss)
+        self.ctx.update(self.optimizer, self.clip)
+        return {"loss": loss.detach()}
+
+    def optimizer_of(self, params, fused):
+        return torch.optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-4, fused=fused)
+
+
+class Gpt2(Own):
+    network, width, batches, images, clip, weights = Gpt2Model, 768, 16, False, 1.0, 124_475_904
+    FULL, TINY = {}, dict(batch=2, width=64, depth=2, heads=4, context=64, vocabulary=256)
+
+    def batch(self, draw):
+        c = self.cfg
+        t = torch.randint(min(c.vocabulary, 50257), (self.size(), c.context + 1), device=self.ctx.device)
+        return [dict(tokens=t[:, :-1].contiguous(), target=t[:, 1:].contiguous())]
+
+    def optimizer_of(self, params, fused):
+        groups = [{"params": [p for p in params if p.dim() > 1], "weight_decay": 0.1},
+                  {"params": [p for p in params if p.dim() < 2], "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=fused)
+
+
+class VitSmall(Own):
+    network, width, batches, images, weights = VitModel, 384, 256, True, 22_050_664
+    FULL, TINY = dict(heads=6), dict(batch=2, side=64, classes=10, width=48, depth=2, heads=3)
+
+
+class ResNet50(Own):
+    network, width, batches, images, weights = ResNetModel, 64, 128, True, 25_557_032
+    FULL, TINY = {}, dict(batch=2, side=64, classes=10, width=16)
+
+
+class Unet(Own):
+    network, width, batches, images, weights = UnetModel, 64, 8, True, 31_037_698
+    FULL, TINY = dict(side=512, classes=2), dict(batch=2, side=32, classes=2, width=8)
+
+    def label_shape(self, n):
+        return (n, self.cfg.side, self.cfg.side)
+
+    def optimizer_of(self, params, fused):
+        return torch.optim.AdamW(params, lr=3e-4, weight_decay=0.01, fused=fused)
