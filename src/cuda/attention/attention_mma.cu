@@ -1,5 +1,6 @@
 /* attention_mma.cu - attention of f16 and bf16 on tensor cores (attention_mma.h). */
 #include "cuda/attention/attention_mma.h"
+#include "cuda/device/launch.h"
 
 template <typename T> static pl_status run_typed(const pl_attend *a, bool back)
 {

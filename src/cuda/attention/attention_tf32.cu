@@ -6,6 +6,7 @@
  * results are f32.
  */
 #include "cuda/attention/attention_mma.h"
+#include "cuda/device/launch.h"
 #include "plan/cost/kernel_sizes.h"
 
 /* ---- rounding ------------------------------------------------------------------------------- */
