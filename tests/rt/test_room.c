@@ -229,18 +229,18 @@ TEST(room_programs_compiled_in_parallel_are_the_same)
     CHECK(!strstr(strstr(r.err, "has no kernel") + 1, "has no kernel"));
 
     /* Only the training program lacks it, and it is not the first of them. */
-    r = train_gan("cuda", "FAKE_LACKS=attention_bwd", "lacking");
-    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_bwd has no kernel"), "%d %s",
-              r.code, r.err);
+    r = train_gan("cuda", "FAKE_LACKS=attention_rows_bwd", "lacking");
+    CHECK_MSG(r.code != 0 && r.code < 128 && strstr(r.err, "attention_rows_bwd has no kernel"),
+              "%d %s", r.code, r.err);
 }
 
 /* Several programs cannot be compiled: the error is of the first program of the step, whichever
  * fails first. The discriminator's two programs have adam_max, only the second a third
- * avg_pool_bwd; the generator's, after both, has attention_bwd. */
+ * avg_pool_bwd; the generator's, after both, has attention_rows_bwd. */
 TEST(room_reports_the_first_program_of_several_failures)
 {
-    static const char *const pair[][2] = {{"adam_max", "attention_bwd"},
-                                          {"avg_pool_bwd:3", "attention_bwd"}};
+    static const char *const pair[][2] = {{"adam_max", "attention_rows_bwd"},
+                                          {"avg_pool_bwd:3", "attention_rows_bwd"}};
     if (!fakes()) SKIP("build/.../fake is not built");
     for (int i = 0; i < 2; i++) {
         char want[64], lacks[96];

@@ -153,8 +153,7 @@ void pl_ow_write_attention(pl_ow *w)
 {
     static const int heads[] = {0, 2, 1, 3}, turned[] = {0, 2, 3, 1};
     const pl_attention_attr *a = pl_ow_attr_of(w);
-    const char *qkv[3] = {pl_ow_in(w, pl_ow_arg(w, 0), heads),
-                          pl_ow_in(w, pl_ow_arg(w, 1), turned),
+    const char *qkv[3] = {pl_ow_in(w, pl_ow_arg(w, 0), heads), pl_ow_in(w, pl_ow_arg(w, 1), turned),
                           pl_ow_in(w, pl_ow_arg(w, 2), heads)};
     attend(w, pl_type_of(w->g, pl_ow_result(w, 0)), pl_type_of(w->g, pl_ow_arg(w, 1))->dim[1], qkv,
            a->scale, a->causal);
