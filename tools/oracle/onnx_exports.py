@@ -414,6 +414,7 @@ def write(folder, model, args, exporter, target, trace):
     """Writes one folder; False: the exporter fails."""
     data = folder / "test_data_set_0"
     data.mkdir(parents=True, exist_ok=True)
+    (folder / "losses.txt").unlink(missing_ok=True)
     exported = copy.deepcopy(model)
     try:
         export(exported, args, str(folder / "model.onnx"), exporter)
