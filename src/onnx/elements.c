@@ -243,6 +243,7 @@ static size_t typed_count(const pl_ox_tensor *t, bool floats)
     if (floats && t->n_double_data) return t->n_double_data;
     if (!floats && t->n_int64_data) return t->n_int64_data;
     if (!floats && t->n_uint64_data) return t->n_uint64_data;
+    if (floats && types[t->data_type].bits > 16) return 0; /* int32_data hold 16 bits at most */
     return t->n_int32_data;
 }
 
