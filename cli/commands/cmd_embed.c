@@ -46,10 +46,11 @@ static pl_status open_run(embedder *e, cli_args *a, int prompts)
     snprintf(at_once, sizeof at_once, "%d", prompts);
     const struct {
         const char *key, *value;
-    } keys[] = {{"batch", at_once},          {"encoder", e->encoder}, {"weights", e->t.model},
-                {"tokenizer", e->tokenizer}, {"length", e->length},   {"dtype", e->dtype},
-                {"layer", e->layer},         {"pool", e->pool},       {"tensor", e->tensor},
-                {"device", e->t.device}};
+    } keys[] = {
+        {"batch", at_once},          {"encoder", e->encoder}, {"encoder_weights", e->t.model},
+        {"tokenizer", e->tokenizer}, {"length", e->length},   {"dtype", e->dtype},
+        {"layer", e->layer},         {"pool", e->pool},       {"tensor", e->tensor},
+        {"device", e->t.device}};
     /* what the user writes as key=value comes after the options, and counts */
     cli_args all = {.positional = {"encoders"}, .n_positional = 1};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

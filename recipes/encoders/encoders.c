@@ -15,7 +15,7 @@
 static const pl_config_entry schema[] = {
     {"encoder", PL_CONFIG_CHOICE, "umt5", .choices = "umt5|distilbert|openclip",
      .doc = "Which text encoder the weights are of."},
-    {"weights", PL_CONFIG_TEXT, "null",
+    {"encoder_weights", PL_CONFIG_TEXT, "null",
      .doc = "Weights of the encoder: a file, a folder of shards or its index.json."},
     {"tokenizer", PL_CONFIG_TEXT, "null",
      .doc = "Tokenizer: spiece.model, vocab.txt, vocab.json beside merges.txt, a list of merges, a "
@@ -118,9 +118,9 @@ static pl_status build(pl_builder *b)
 {
     const pl_config *c = pl_builder_config(b);
     enc_file f;
-    if (pl_config_is_null(c, "weights"))
+    if (pl_config_is_null(c, "encoder_weights"))
         return pl_fail(PL_ERR_CONFIG, "weights is missing: the file or folder of the text encoder");
-    pl_status rc = enc_file_read(pl_config_text(c, "weights"), &f);
+    pl_status rc = enc_file_read(pl_config_text(c, "encoder_weights"), &f);
     if (rc == PL_OK) rc = build_from(b, &f);
     enc_file_release(&f);
     return rc;
@@ -244,7 +244,7 @@ static pl_status run(pl_prediction *p)
     const pl_config *c = pl_predict_config(p);
     enc_file f;
     job j = {.p = p, .kind = kind_of(c)};
-    pl_status rc = enc_file_read(pl_config_text(c, "weights"), &f);
+    pl_status rc = enc_file_read(pl_config_text(c, "encoder_weights"), &f);
     j.about = (encoder){.f = &f, .c = c};
     if (rc == PL_OK) rc = j.kind->open(&j.about);
     if (rc == PL_OK) rc = choose_length(&j.about, j.kind);
@@ -305,7 +305,7 @@ static pl_status no_data(void *data, pl_subset subset, const int64_t *sample, in
 /* Slots have the names of the file; what else the file has (a decoder, an image tower) is not
  * read. */
 static const pl_naming naming[] = {{.name = "its own", .ignored = "*"}, {0}};
-static const pl_weights weights[] = {{"weights", "*", naming}, {0}};
+static const pl_weights weights[] = {{"encoder_weights", "*", naming}, {0}};
 
 const pl_recipe pl_recipe_encoders = {
     .abi = PL_RECIPE_ABI,
