@@ -45,8 +45,9 @@ PL_API pl_val pl_softplus(pl_graph *g, pl_val x);
 PL_API pl_val pl_relu(pl_graph *g, pl_val x);
 PL_API pl_val pl_leaky_relu(pl_graph *g, pl_val x, double slope);
 PL_API pl_val pl_silu(pl_graph *g, pl_val x);
-PL_API pl_val pl_gelu(pl_graph *g, pl_val x);      /* erf form */
-PL_API pl_val pl_gelu_tanh(pl_graph *g, pl_val x); /* tanh form */
+PL_API pl_val pl_gelu(pl_graph *g, pl_val x);       /* erf form */
+PL_API pl_val pl_gelu_slope(pl_graph *g, pl_val x); /* derivative of pl_gelu */
+PL_API pl_val pl_gelu_tanh(pl_graph *g, pl_val x);  /* tanh form */
 PL_API pl_val pl_is_finite(pl_graph *g, pl_val x);
 PL_API pl_val pl_is_nan(pl_graph *g, pl_val x);
 PL_API pl_val pl_not(pl_graph *g, pl_val x);

@@ -169,8 +169,8 @@ static inline float vm_softplus(float x)
 
 /* erfc(t) for t in [0, 11]: e^(-t^2) P(u)/(1+2t), u = (t-2)/(t+2); fit 1.5e-8. t comes from a with
  * t^2 = scale*a^2; the square is formed exactly as hi + lo with a 12-bit head, because e^x
- * magnifies the rounding of a large argument. */
-static inline float vm_erfc_pos(float t, float a, float scale)
+ * magnifies the rounding of a large argument. *e_of: e^(-t^2). */
+static inline float vm_erfc_parts(float t, float a, float scale, float *e_of)
 {
     float h = vm_float(vm_bits(a) & 0xfffff000u);
     float lo = (a - h) * (a + h) * scale;
@@ -187,7 +187,14 @@ static inline float vm_erfc_pos(float t, float a, float scale)
     p = p * u + -1.660315718e-1f;
     p = p * u + -9.276399739e-2f;
     p = p * u + 1.276978396e0f;
+    *e_of = e;
     return e * (p / (1.0f + (t + t)));
+}
+
+static inline float vm_erfc_pos(float t, float a, float scale)
+{
+    float e;
+    return vm_erfc_parts(t, a, scale, &e);
 }
 
 static inline float vm_erf(float x)
@@ -215,6 +222,16 @@ static inline float vm_gelu(float x)
     float tail = 0.5f * vm_erfc_pos(a * 0.707106781f, a, 0.5f);
     float phi = x < 0.0f ? tail : 1.0f - tail;
     return x * (x != x ? x : phi);
+}
+
+/* The derivative of vm_gelu: the cumulative normal distribution + x times its density. */
+static inline float vm_gelu_slope(float x)
+{
+    float a = fabsf(x), e;
+    a = a > 15.5f ? 15.5f : a;
+    float tail = 0.5f * vm_erfc_parts(a * 0.707106781f, a, 0.5f, &e);
+    float y = (x < 0.0f ? tail : 1.0f - tail) + vm_copysign(a * (0.398942280f * e), x);
+    return x != x ? x : y;
 }
 
 /* 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */

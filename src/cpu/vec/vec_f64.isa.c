@@ -25,6 +25,12 @@ static inline double gelu_one(double x)
     return x * (0.5 * erfc(-x * 0.70710678118654752));
 }
 
+static inline double gelu_slope_one(double x)
+{
+    double pdf = 0.39894228040143268 * exp(-0.5 * x * x);
+    return 0.5 * erfc(-x * 0.70710678118654752) + (pdf > 0.0 ? x * pdf : 0.0 * pdf);
+}
+
 static inline double gelu_tanh_one(double x)
 {
     return x * sigmoid_one(1.5957691216057308 * (x + 0.044715 * (x * x * x)));
@@ -48,6 +54,7 @@ MAP1(softplus, (x <= 0.0 ? 0.0 : x) + log1p(exp(-fabs(x))))
 MAP1(relu, x <= 0.0 ? 0.0 : x)
 MAP1(silu, x *sigmoid_one(x))
 MAP1(gelu, gelu_one(x))
+MAP1(gelu_slope, gelu_slope_one(x))
 MAP1(gelu_tanh, gelu_tanh_one(x))
 CMP1(is_finite, fabs(x) <= DBL_MAX)
 CMP1(is_nan, x != x)

@@ -109,8 +109,9 @@
      ROW1(RECIPROCAL, reciprocal), ROW1(SQUARE, square), ROW1(SQRT, sqrt_), ROW1(RSQRT, rsqrt),    \
      ROW1(SIN, sin_), ROW1(COS, cos_), ROW1(SIGMOID, sigmoid), ROW1(SOFTPLUS, softplus),           \
      ROW1(RELU, relu), ROW1(LEAKY_RELU, leaky_relu), ROW1(SILU, silu), ROW1(GELU, gelu),           \
-     ROW1(GELU_TANH, gelu_tanh), ROW1(IS_FINITE, is_finite), ROW1(IS_NAN, is_nan), ROW2(ADD, add), \
-     ROW2(SUB, sub), ROW2(MUL, mul), ROW2(DIV, div_), ROW2(POW, pow), ROW2(MAX, max_),             \
-     ROW2(MIN, min_), ROW2(MOD, mod), COMPARE_ROWS, ROW3(SELECT, select)
+     ROW1(GELU_SLOPE, gelu_slope), ROW1(GELU_TANH, gelu_tanh), ROW1(IS_FINITE, is_finite),         \
+     ROW1(IS_NAN, is_nan), ROW2(ADD, add), ROW2(SUB, sub), ROW2(MUL, mul), ROW2(DIV, div_),        \
+     ROW2(POW, pow), ROW2(MAX, max_), ROW2(MIN, min_), ROW2(MOD, mod), COMPARE_ROWS,               \
+     ROW3(SELECT, select)
 
 #endif

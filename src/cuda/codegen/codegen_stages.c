@@ -85,6 +85,7 @@ static int cost_of(pl_scalar_fn f)
     case PL_SCALAR_SOFTPLUS:
     case PL_SCALAR_SILU:
     case PL_SCALAR_GELU:
+    case PL_SCALAR_GELU_SLOPE:
     case PL_SCALAR_GELU_TANH:
     case PL_SCALAR_POW:
     case PL_SCALAR_MOD:

@@ -245,6 +245,7 @@ TWO(leaky_relu, x > 0 ? x : x * y)
 // Same bits as p_leaky_relu for slopes in (0, 1], with one comparison less.
 DEV float p_leaky_max(float x, float y) { return fmaxf(x, x * y); }
 MATH(gelu, 0.5f * x * (1.0f + erff(x * 0.70710678f)), 0.5 * x * (1.0 + erf(x * 0.7071067811865476)))
+MATH(gelu_slope, 0.5f * (1.0f + erff(x * 0.70710678f)) + 0.39894228f * fminf(fmaxf(x, -15.5f), 15.5f) * expf(-0.5f * x * x), 0.5 * (1.0 + erf(x * 0.7071067811865476)) + 0.3989422804014327 * fmin(fmax(x, -40.0), 40.0) * exp(-0.5 * x * x))
 MATH(gelu_tanh, 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x))), 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))))
 DEV int p_is_nan(float x) { return x != x; }
 DEV int p_is_nan(double x) { return x != x; }

@@ -73,6 +73,17 @@ const char *pl_ow_map_gelu(pl_ow *w, const char *const *in)
     return half_of(w, in[0], pl_ow_1(w, "Erf", at));
 }
 
+/* Phi(x) + x phi(x) */
+const char *pl_ow_map_gelu_slope(pl_ow *w, const char *const *in)
+{
+    const char *x = in[0], *one = number(w, 1);
+    const char *at = pl_ow_2(w, "Mul", x, number(w, 1 / sqrt(2)));
+    const char *cdf = half_of(w, one, pl_ow_1(w, "Erf", at));
+    const char *square = pl_ow_2(w, "Mul", pl_ow_2(w, "Mul", x, x), number(w, -0.5));
+    const char *pdf = pl_ow_2(w, "Mul", pl_ow_1(w, "Exp", square), number(w, 0.3989422804014327));
+    return pl_ow_2(w, "Add", cdf, pl_ow_2(w, "Mul", x, pdf));
+}
+
 const char *pl_ow_map_gelu_tanh(pl_ow *w, const char *const *in)
 {
     const double pi = 3.14159265358979323846;

@@ -131,13 +131,19 @@ static void vjp_silu(const pl_vjp *v)
     v->gin[0] = pl_mul(g, D, pl_add(g, s, t));
 }
 
-/* gelu' = Phi(x) + x phi(x) */
+/* gelu' = Phi(x) + x phi(x), one function: both share an exponential. */
 static void vjp_gelu(const pl_vjp *v)
 {
+    v->gin[0] = pl_mul(v->g, D, pl_gelu_slope(v->g, A));
+}
+
+/* gelu'' = phi(x) (2 - x^2) */
+static void vjp_gelu_slope(const pl_vjp *v)
+{
     pl_graph *g = v->g;
-    pl_val cdf = pl_shift(g, pl_scale(g, pl_erf(g, pl_scale(g, A, 0.7071067811865476)), 0.5), 0.5);
-    pl_val pdf = pl_scale(g, pl_exp(g, pl_scale(g, pl_square(g, A), -0.5)), 0.3989422804014327);
-    v->gin[0] = pl_mul(g, D, pl_add(g, cdf, pl_mul(g, A, pdf)));
+    pl_val x2 = pl_square(g, A);
+    pl_val pdf = pl_scale(g, pl_exp(g, pl_scale(g, x2, -0.5)), 0.3989422804014327);
+    v->gin[0] = pl_mul(g, D, pl_mul(g, pdf, pl_shift(g, pl_neg(g, x2), 2)));
 }
 
 /* with u = k (x + c x^3), t = tanh u: y' = (1 + t)/2 + x/2 (1 - t^2) k (1 + 3 c x^2) */
@@ -370,6 +376,7 @@ UNARY(SOFTPLUS, softplus, vjp_softplus, false, cases_any)
 UNARY(RELU, relu, vjp_relu, false, cases_kink)
 UNARY(SILU, silu, vjp_silu, false, cases_any)
 UNARY(GELU, gelu, vjp_gelu, false, cases_any)
+UNARY(GELU_SLOPE, gelu_slope, vjp_gelu_slope, false, cases_any)
 UNARY(GELU_TANH, gelu_tanh, vjp_gelu_tanh, false, cases_any)
 UNARY(NOT, not, NULL, true, cases_bool1)
 TEST_BOOL(IS_FINITE, is_finite)

@@ -49,6 +49,13 @@ static double softplus(double x)
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
 }
 
+/* The second term is 0 where its factors are infinite and 0. */
+static double gelu_slope(double x)
+{
+    double pdf = 0.3989422804014327 * exp(-0.5 * x * x);
+    return 0.5 * erfc(-x * 0.7071067811865476) + (pdf > 0 ? x * pdf : 0 * pdf);
+}
+
 static double gelu_tanh(double x)
 {
     return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
@@ -94,6 +101,7 @@ double pl_scalar_apply(pl_scalar_fn f, double a, double b, double c, double imm)
     case PL_SCALAR_LEAKY_RELU: return a > 0 ? a : a * imm;
     case PL_SCALAR_SILU: return a / (1 + exp(-a));
     case PL_SCALAR_GELU: return 0.5 * a * (1 + erf(a * 0.7071067811865476));
+    case PL_SCALAR_GELU_SLOPE: return gelu_slope(a);
     case PL_SCALAR_GELU_TANH: return gelu_tanh(a);
     case PL_SCALAR_IS_FINITE: return isfinite(a) != 0;
     case PL_SCALAR_IS_NAN: return isnan(a) != 0;
