@@ -1,6 +1,7 @@
 /* train_events.c - the output of `plimsoll train`: one JSON object per event, and lines for people.
  */
 #include "cli/plan/plan_view.h"
+#include "cli_ranks.h"
 #include "signals.h"
 #include "trainer.h"
 
