@@ -155,17 +155,6 @@ typedef struct pl_file_layout {
     bool flat;
 } pl_file_layout;
 
-/* How numbers are stored in blocks: each as a code of a fixed table, times a scale of its block. */
-typedef enum pl_packing {
-    PL_PACKING_NONE,
-    PL_PACKING_DYNAMIC8,          /* 8 bits, blocks of 256: seven decades; moments of optimizers */
-    PL_PACKING_DYNAMIC8_POSITIVE, /* the same for numbers >= 0 */
-    PL_PACKING_INT8,              /* 8 bits, blocks of 128: equally spaced */
-    PL_PACKING_FP8,               /* 8 bits, blocks of 128: e4m3 */
-    PL_PACKING_NF4,               /* 4 bits, blocks of 64: quantiles of a normal distribution */
-    PL_N_PACKINGS
-} pl_packing;
-
 typedef struct pl_slot {
     const char *name; /* the name in files, PyTorch's where there is one */
     pl_type type;

@@ -92,7 +92,7 @@ typedef enum pl_optim_kind {
 typedef enum pl_optim_state {
     PL_OPTIM_STATE_F32,
     PL_OPTIM_STATE_BF16, /* rounded at random */
-    PL_OPTIM_STATE_8BIT, /* packed in blocks of 256 (PL_PACKING_DYNAMIC8); moments of fewer than
+    PL_OPTIM_STATE_8BIT, /* codes in blocks of 256 with a scale; moments of fewer than
                           * 4,096 elements stay f32 */
     PL_OPTIM_N_STATES
 } pl_optim_state;

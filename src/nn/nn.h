@@ -89,8 +89,7 @@ pl_val pl__nn_over_ranks(pl_nn *m, pl_val x, const char *name);
 void pl__nn_share(const pl_nn_ranks *r, pl_slot *slot);
 /* The same for a slot of packed numbers that accompanies a parameter of type `of`; parts must be
  * whole blocks (part_align). */
-void pl__nn_share_packed(const pl_nn_ranks *r, pl_packing packing, const pl_type *of,
-                         pl_slot *slot);
+void pl__nn_share_packed(const pl_nn_ranks *r, const pl_type *of, pl_slot *slot);
 /* Whether a parameter of this type is sharded across ranks. */
 bool pl__nn_shares(const pl_nn *m, const pl_type *t);
 /* Return the whole sharded slot, from this rank's part; and this rank's part of a whole value. */

@@ -87,11 +87,11 @@ static int companion_as(pl_nn *m, const char *prefix, int param, pl_shard from,
     bool packed = state == PL_OPTIM_STATE_8BIT && !f64 && pl_type_elems(of) >= PACK_FROM;
     if (!f64) s.type.dtype = state == PL_OPTIM_STATE_BF16 ? PL_BF16 : PL_F32;
     if (packed) {
-        s.type = pl_packed_type(PL_PACKING_DYNAMIC8, pl_type_elems(of));
+        s.type = pl_packed_type(pl_type_elems(of));
         s.layout = (pl_file_layout){0};
     }
     if (shares(m, from) && packed)
-        pl__nn_share_packed(pl__nn_ranks(m), PL_PACKING_DYNAMIC8, of, &s);
+        pl__nn_share_packed(pl__nn_ranks(m), of, &s);
     else if (shares(m, from))
         pl__nn_share(pl__nn_ranks(m), &s);
     return pl__nn_slot_named(m, &s);
@@ -228,9 +228,8 @@ static pl_val key_of(const update *u, int param)
 static pl_val as_blocks(const update *u, pl_val v)
 {
     pl_type t = pl_val_type(u->m->g, v);
-    int64_t bytes = (int64_t)pl_packed_bytes(PL_PACKING_DYNAMIC8);
     if (t.dtype != PL_U8 || t.rank == 2) return v;
-    return pl_reshape(u->m->g, v, 2, (const int64_t[]){pl_type_elems(&t) / bytes, bytes});
+    return pl_reshape(u->m->g, v, PL_DIMS(pl_type_elems(&t) / PL_PACKED_BYTES, PL_PACKED_BYTES));
 }
 
 static pl_val read_or_none(const update *u, int slot)

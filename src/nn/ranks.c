@@ -56,9 +56,9 @@ static int64_t part_elems(const pl_nn_ranks *r, const pl_type *t)
     return (part + align - 1) / align * align;
 }
 
-void pl__nn_share_packed(const pl_nn_ranks *r, pl_packing packing, const pl_type *of, pl_slot *slot)
+void pl__nn_share_packed(const pl_nn_ranks *r, const pl_type *of, pl_slot *slot)
 {
-    pl_type part = pl_packed_type(packing, part_elems(r, of));
+    pl_type part = pl_packed_type(part_elems(r, of));
     slot->whole = slot->type;
     slot->type = PL_TYPE(PL_U8, pl_type_elems(&part));
     slot->shards = r->ranks;

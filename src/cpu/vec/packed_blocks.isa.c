@@ -33,30 +33,20 @@ static void codes_of(const pl_packed_table *t, const float *x, int n, float scal
 
 static void pack(const pl_packed_table *t, const float *x, int n, uint8_t *block)
 {
-    uint8_t codes[PL_PACKED_BLOCK];
     float scale = largest(x, n);
-    memset(codes, 0, sizeof codes);
     if (scale > 0)
-        codes_of(t, x, n, scale, codes);
+        codes_of(t, x, n, scale, block);
     else
-        memset(codes, t->zero, (size_t)n);
-    size_t bytes = (size_t)(t->block * t->bits / 8);
-    if (t->bits == 8)
-        memcpy(block, codes, bytes);
-    else
-        for (size_t i = 0; i < bytes; i++)
-            block[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
-    memcpy(block + bytes, &scale, sizeof scale);
+        memset(block, t->zero, (size_t)n);
+    memset(block + n, 0, (size_t)(PL_PACKED_BLOCK - n));
+    memcpy(block + PL_PACKED_BLOCK, &scale, sizeof scale);
 }
 
 static void unpack(const pl_packed_table *t, const uint8_t *block, int n, float *x)
 {
     float scale;
-    memcpy(&scale, block + t->block * t->bits / 8, sizeof scale);
-    if (t->bits == 8)
-        for (int i = 0; i < n; i++) x[i] = t->value[block[i]] * scale;
-    else
-        for (int i = 0; i < n; i++) x[i] = t->value[block[i / 2] >> (i % 2 * 4) & 15] * scale;
+    memcpy(&scale, block + PL_PACKED_BLOCK, sizeof scale);
+    for (int i = 0; i < n; i++) x[i] = t->value[block[i]] * scale;
 }
 
 static void round_random(const float *x, const uint32_t *words, int shift, int n, uint16_t *out)

@@ -21,8 +21,8 @@ struct code_tables {
 static __device__ void make_tables(code_tables *t)
 {
     const int i = (int)threadIdx.x;
-    t->value[0][i] = pl_packed_value(PL_PACKING_DYNAMIC8, i);
-    t->value[1][i] = pl_packed_value(PL_PACKING_DYNAMIC8_POSITIVE, i);
+    t->value[0][i] = pl_packed_value(false, i);
+    t->value[1][i] = pl_packed_value(true, i);
     __syncthreads();
     for (int k = 0; k < 2; k++)
         t->middle[k][i] = i < 255 ? (t->value[k][i] + t->value[k][i + 1]) / 2 : INFINITY;

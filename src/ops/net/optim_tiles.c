@@ -19,7 +19,7 @@ bool pl_optim_keyed(const pl_call *c, int scalars)
 
 bool pl_optim_is_packed(const pl_type *state, const pl_type *w)
 {
-    pl_type want = pl_packed_type(PL_PACKING_DYNAMIC8, pl_type_elems(w));
+    pl_type want = pl_packed_type(pl_type_elems(w));
     return pl_type_equal(state, &want);
 }
 
@@ -41,7 +41,7 @@ typedef struct job {
 
 static const pl_packed_table *table_of(const pl_optim_tiles *t, int state)
 {
-    return pl_packed(t->positive >> state & 1 ? PL_PACKING_DYNAMIC8_POSITIVE : PL_PACKING_DYNAMIC8);
+    return pl_packed(t->positive >> state & 1);
 }
 
 /* state is -1 for gradients and weights. */
@@ -49,14 +49,13 @@ static void load(const job *j, int in, int state, int64_t at, int n, float *x)
 {
     pl_dtype d = j->c->in_type[in].dtype;
     const void *from = j->c->in[in];
-    size_t block = pl_packed_bytes(PL_PACKING_DYNAMIC8);
     if (d == PL_F32)
         memcpy(x, (const float *)from + at, (size_t)n * sizeof *x);
     else if (d == PL_BF16)
         j->loops->widen((const uint16_t *)from + at, n, x);
     else if (d == PL_U8)
-        j->loops->unpack(table_of(j->t, state), (const uint8_t *)from + (size_t)(at / TILE) * block,
-                         n, x);
+        j->loops->unpack(table_of(j->t, state),
+                         (const uint8_t *)from + (size_t)(at / TILE) * PL_PACKED_BYTES, n, x);
     else
         for (int i = 0; i < n; i++) x[i] = pl_f16_to_f32(((const uint16_t *)from)[at + i]);
 }
@@ -74,8 +73,8 @@ static void store(const job *j, int k, int64_t at, int n, const float *x)
     if (d == PL_F32) {
         memcpy((float *)to + at, x, (size_t)n * sizeof *x);
     } else if (d == PL_U8) {
-        size_t block = pl_packed_bytes(PL_PACKING_DYNAMIC8);
-        j->loops->pack(table_of(j->t, k - 1), x, n, (uint8_t *)to + (size_t)(at / TILE) * block);
+        j->loops->pack(table_of(j->t, k - 1), x, n,
+                       (uint8_t *)to + (size_t)(at / TILE) * PL_PACKED_BYTES);
     } else if (d == PL_BF16 && j->key) {
         const pl_optim_attr *a = j->c->attr;
         uint32_t words[TILE];

@@ -6,7 +6,7 @@
  *   f32               as it is
  *   f16, bf16         to nearest; with a key, bf16 at random: the mean of the results is the exact
  *                     number, so that changes smaller than half a last bit are not lost
- *   u8[blocks,260]    PL_PACKING_DYNAMIC8, or .._POSITIVE (base/number/packed.h)
+ *   u8[blocks,260]    packed in 8 bits (base/number/packed.h)
  *
  * Random bits are a function of (seed, stream, step, element) like every draw. Outputs may be the
  * bytes of their inputs: a tile is read before it is written.
