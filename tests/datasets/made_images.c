@@ -91,6 +91,19 @@ bool image_webp(const uint8_t *rgb, int w, int h, uint8_t **out, size_t *n)
 }
 
 /* ---- PNG ---------------------------------------------------------------------------------- */
+static void put32(uint8_t *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
+}
+
+/* Overwrites the size in the header, which begins at byte 12, and its checksum. */
+static void say_size(uint8_t *png, int w, int h)
+{
+    put32(png + 16, (uint32_t)w);
+    put32(png + 20, (uint32_t)h);
+    put32(png + 29, pl_crc(PL_CRC32, png + 12, 17));
+}
+
 #if __has_include(<spng.h>)
 # include "data/image/spng_table.h"
 
@@ -101,13 +114,7 @@ static int append(spng_ctx *c, void *out, void *bytes, size_t n)
     return 0;
 }
 
-static void put32(uint8_t *p, uint32_t v)
-{
-    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
-/* Encodes with libspng, then overwrites the size in the header, which begins at byte 12, and its
- * checksum. profile: bytes of zeros in a colour profile. */
+/* Encodes with libspng. profile: bytes of zeros in a colour profile. */
 static bool encode_png(const uint8_t *px, size_t bytes, struct spng_ihdr head, size_t profile,
                        int say_w, int say_h, uint8_t **out, size_t *n)
 {
@@ -125,9 +132,7 @@ static bool encode_png(const uint8_t *px, size_t bytes, struct spng_ihdr head, s
               !file.failed && (*out = malloc(file.len)) != NULL;
     if (ok) {
         memcpy(*out, file.text, *n = file.len);
-        put32(*out + 16, (uint32_t)say_w);
-        put32(*out + 20, (uint32_t)say_h);
-        put32(*out + 29, pl_crc(PL_CRC32, *out + 12, 17));
+        say_size(*out, say_w, say_h);
     }
     if (c) lib->spng_ctx_free(c);
     free(zeros.profile);
@@ -170,16 +175,18 @@ bool image_png_zeros(int w, int h, size_t zeros, bool in_profile, uint8_t **out,
 
 #else
 
-/* Without libspng: RGB pictures of 8 bits, through libpng where the build has it. */
+/* Without libspng: pictures of 8 bits, through libpng where the build has it. */
 bool image_png(const uint8_t *px, int w, int h, int colour, int bits, int say_w, int say_h,
                uint8_t **out, size_t *n)
 {
     pl_str file = PL_STR_INIT;
     const int channels = colour == 0 ? 1 : colour == 2 ? 3 : 4;
-    bool ok =
-        bits == 8 && w == say_w && h == say_h && pl_png_put(&file, w, h, channels, px) == PL_OK;
+    bool ok = bits == 8 && pl_png_put(&file, w, h, channels, px) == PL_OK;
     *out = ok ? malloc(file.len) : NULL;
-    if (*out) memcpy(*out, file.text, *n = file.len);
+    if (*out) {
+        memcpy(*out, file.text, *n = file.len);
+        say_size(*out, say_w, say_h);
+    }
     pl_str_release(&file);
     return *out != NULL;
 }

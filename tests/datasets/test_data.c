@@ -138,16 +138,17 @@ TEST(data_decoders_return_the_pixels)
     for (size_t cut = 3; cut < n - 2; cut += 97)
         CHECK_INT(decode(out, cut, &info, got), PL_ERR_DATA);
     free(out);
-    if (!image_png(rgb, W, H, 2, 8, W, H, &out, &n)) SKIP("libspng is not installed");
+    if (!image_png(rgb, W, H, 2, 8, W, H, &out, &n)) SKIP("no library writes PNG files");
     CHECK_OK(decode(out, n, &info, got));
     CHECK(memcmp(rgb, got, W * H * 3) == 0);
     for (size_t cut = 8; cut < n - 16; cut += 97)
         CHECK_INT(decode(out, cut, &info, got), PL_ERR_DATA);
     free(out);
-    CHECK(image_png(rgb, W, H, 2, 16, W, H, &out, &n));
-    CHECK_OK(decode(out, n, &info, got));
-    CHECK(info.bits == 16 && memcmp(rgb, got, W * H * 3) == 0);
-    free(out);
+    if (image_png(rgb, W, H, 2, 16, W, H, &out, &n)) { /* by libspng only */
+        CHECK_OK(decode(out, n, &info, got));
+        CHECK(info.bits == 16 && memcmp(rgb, got, W * H * 3) == 0);
+        free(out);
+    }
     CHECK(image_png(rgb, W, H, 0, 8, W, H, &out, &n));
     CHECK_OK(decode(out, n, &info, got));
     CHECK(strcmp(info.colour, "grey") == 0 && got[0] == rgb[0] && got[2] == rgb[0] &&
@@ -207,7 +208,7 @@ TEST(data_hostile_images_are_refused)
     uint8_t px[12] = {9}, *out, got[64];
     size_t n;
     pl_image_info info;
-    if (!image_png(px, 1, 1, 2, 8, 1, 1, &out, &n)) SKIP("libspng is not installed");
+    if (!image_png(px, 1, 1, 2, 8, 1, 1, &out, &n)) SKIP("no library writes PNG files");
     CHECK_INT(decode(out, n, &info, got), PL_ERR_DATA);
     CHECK(strstr(pl_error_text(), "data.min_side"));
     free(out);
