@@ -56,7 +56,7 @@ NVCC_FLAGS  = -std=c++17 -O3 -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno
  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a))) $(NVCC_SMALL) $(CUDA_FLAGS)
 # Kernels on tensor cores are launched from 8.0 on.
 PTX        := $(OLDEST)
-$(patsubst %,$(CUDA_DIR)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_split).h"' src/cuda/*/*.cu)): PTX := 80
+$(patsubst %,$(CUDA_DIR)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_(split|mma)).h"' src/cuda/*/*.cu)): PTX := 80
 $(CUDA_DIR)/src/cuda/device/open_device.o: CFLAGS_ALL += -DPL_CUDA_OLDEST=$(OLDEST)
 CUDA_LIBS  := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lcublasLt -lcudnn -lnvrtc \
  -lpthread -ldl -lrt -lm -lstdc++

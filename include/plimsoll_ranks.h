@@ -39,6 +39,9 @@ PL_API pl_status pl_ranks_launch(int ranks, char **argv, int *code) PL_MUST_USE;
 /* Joins the world of the launcher that started this process; *out is NULL without a launcher or
  * with one rank. Call it once per process. */
 PL_API pl_status pl_world_open(pl_world **out) PL_MUST_USE;
+/* Returns why ranks on several machines cannot prove who they are (libsodium is missing); NULL:
+ * they can. */
+PL_API const char *pl_world_keys_missing(void);
 /* Every rank calls it with its exit code, after it has freed its runs; w may be NULL. */
 PL_API void pl_world_close(pl_world *w, int code);
 /* Ends all ranks because this rank failed: prints the text last and exits with the code, on all

@@ -3,6 +3,7 @@
 
 #include "base/sys.h"
 #include "base/threads.h"
+#include "base/trust/secret.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -201,6 +202,11 @@ pl_status pl_world_launched(int *size)
     PL_TRY(pl_rank_env_read(&env));
     *size = env.size;
     return PL_OK;
+}
+
+const char *pl_world_keys_missing(void)
+{
+    return pl_keyed_missing();
 }
 
 pl_status pl_world_open(pl_world **out)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/augment.json: what torchvision's transforms make of a picture.
+"""augment_numbers.py - writes tests/data/augment.json: what torchvision's transforms make of a picture.
 
     augment_numbers.py > tests/data/augment.json
 
@@ -9,6 +9,10 @@ the drawn part. Rows of mixup and CutMix have the first numbers of each mixed pi
 import json
 import sys
 from unittest import mock
+
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    print(__doc__.strip())
+    sys.exit(0)
 
 import numpy as np
 import torch
