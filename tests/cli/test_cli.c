@@ -495,6 +495,7 @@ TEST(cli_memory_does_not_grow_over_1000_steps)
 TEST(cli_weights_give_the_same_outputs_in_pytorch)
 {
     WANT_BIN();
+    if (!pl_test_long()) SKIP("long");
     WANT_PYTHON(python, "torch");
     const char *d = pl_test_dir();
 

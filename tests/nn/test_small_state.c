@@ -165,7 +165,7 @@ TEST(adafactor_matches_pytorch)
 /* Losses with fewer bits stay near those of f32, and two runs give the same bits. */
 TEST(small_state_trains_like_f32_and_repeats_to_the_bit)
 {
-    enum { STEPS = 12 };
+    enum { STEPS = 6 };
     static const char *const keys[][3] = {
         {"optim.state=f32", "weights=fp32", "seed=3"},
         {"optim.state=bf16", "weights=fp32", "seed=3"},
