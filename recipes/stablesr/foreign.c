@@ -93,7 +93,8 @@ static const pl_foreign_key keys[] = {
 };
 
 /* attention_resolutions has the factors by which the levels with attention are smaller than the
- * first: 2^level. Other levels than neighbours stay as the preset has them, and are told. */
+ * first: 2^level. Levels that are not neighbours keep the value of the preset, and a message
+ * names them. */
 static void attention(pl_foreign_doc *d, const char *theirs, const char *from, const char *levels)
 {
     double factor[SR_MAX_LEVELS];

@@ -60,7 +60,7 @@ static void greet(pl_hub *h, int fd, const pl_key *key, pl_seal *s)
     give(h, fd, "\n", 1);
     pl_hub_tend(h, 5);
     ssize_t k = recv(fd, text, sizeof text - 1, MSG_DONTWAIT);
-    if (k < 40) abort(); /* the hub answers whoever greets */
+    if (k < 40) abort(); /* the hub answers every peer that greets */
     text[40] = 0;        /* "welcome " and 32 digits */
     pl_seal_begin(s, key, false, hello, text);
     snprintf(line, sizeof line, "here");

@@ -27,7 +27,7 @@ typedef struct pl_check_line {
     uint32_t n_tags;
 } pl_check_line;
 
-/* ranges: most ranges whose borders are told; writes: most writes. */
+/* ranges: limit of the ranges that it reports; writes: limit of the writes. */
 pl_status pl_check_line_new(pl_arena *mem, size_t ranges, size_t writes,
                             pl_check_line *out) PL_MUST_USE;
 /* Tells an address at which a range begins or ends; after the last, pl_check_line_close. */
