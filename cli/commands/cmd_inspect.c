@@ -128,21 +128,27 @@ static bool print_results(const char *path)
     return whole;
 }
 
+enum { SHOWN = 256 };
+typedef struct shown {
+    int64_t steps[SHOWN];
+    char at[4096];
+} shown;
+
 /* Lists the checkpoints of a run. Returns exit code 6 when the newest is damaged: a run would
  * resume from an older one. */
 static int inspect_run(const char *path)
 {
-    enum { SHOWN = 256 };
-    int64_t steps[SHOWN], best = pl_folder_best(path);
-    char at[4096];
-    int n = pl_folder_steps(path, steps, SHOWN);
+    shown *s = cli_new(sizeof *s);
+    int64_t best = pl_folder_best(path);
+    int n = pl_folder_steps(path, s->steps, SHOWN);
     bool newest = true;
     printf("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
     for (int i = 0; i < n && i < SHOWN; i++) {
-        pl_folder_checkpoint(path, steps[i], at, sizeof at);
-        bool whole = print_checkpoint(at, steps[i], steps[i] == best ? " (best)" : "");
+        pl_folder_checkpoint(path, s->steps[i], s->at, sizeof s->at);
+        bool whole = print_checkpoint(s->at, s->steps[i], s->steps[i] == best ? " (best)" : "");
         if (i == 0) newest = whole;
     }
+    free(s);
     bool results = print_results(path);
     return newest && results ? 0 : pl_status_exit_code(PL_ERR_FILE);
 }
