@@ -11,7 +11,7 @@
 
 #define FOLDER "tests/data/authors"
 
-/* Every line of a system agrees; system NULL: of all; `least`: lines that there are at least. */
+/* Checks that every compared line of a system (NULL: of all) agrees, at least `least` lines. */
 static void check_folder(const char *folder, const char *system, int least)
 {
     int lines, bad;

@@ -77,3 +77,33 @@ TEST(bias_joins_once)
     pl_val other = pl_input(n.g, "other", PL_TYPE(PL_F32, 4));
     CHECK(adds(n, pl_add(n.g, pl_add(n.g, n.y, n.bias), other)));
 }
+
+/* The product with its bias is the product plus the vector. */
+TEST(bias_that_joined_is_added_once)
+{
+    net n = net_new();
+    pl_program *p = NULL;
+    pl_session *s = NULL;
+    pl_output(n.g, "result", pl_add(n.g, n.y, n.bias));
+    CHECK_OK(pl_compile(n.g, NULL, &p));
+    CHECK_OK(pl_session_new(n.store, 1, &p, &s));
+    float *bias = pl_session_input(s, p, "bias", NULL), *x = pl_session_input(s, p, "x", NULL),
+          *w = pl_session_input(s, p, "w", NULL);
+    for (int i = 0; i < 4; i++) bias[i] = (float)(i + 1);
+    for (int i = 0; i < 24; i++) x[i] = (float)(i % 5 - 2);
+    for (int i = 0; i < 16; i++) w[i] = (float)(i % 3 - 1);
+
+    CHECK_OK(pl_session_run(s, p));
+
+    const float *got = pl_session_output(s, p, "result", NULL);
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 4; j++) {
+            float want = (float)(j + 1);
+            for (int k = 0; k < 4; k++)
+                want += (float)((i * 4 + k) % 5 - 2) * (float)((k * 4 + j) % 3 - 1);
+            CHECK(got[i * 4 + j] == want);
+        }
+    pl_session_free(s);
+    pl_program_free(p);
+    pl_store_free(n.store);
+}

@@ -136,7 +136,7 @@ static pl_status path_of(char *path, size_t cap, bool *create)
     else if (home && home[0])
         n = snprintf(path, cap, "%s/.config/plimsoll/secret", home);
     PL_FAIL_IF(n < 0 || (size_t)n >= cap, PL_ERR_IO,
-               "there is no place for the secret of the user: set HOME, or PLIMSOLL_SECRET_FILE");
+               "no folder for the secret of the user: set HOME, or PLIMSOLL_SECRET_FILE");
     return PL_OK;
 }
 

@@ -50,7 +50,7 @@ static pl_status open_file(pl_token_file *t)
     PL_TRY(read_header(t, &bytes));
     int64_t tokens = (int64_t)(bytes / t->width);
     PL_FAIL_IF(bytes % t->width, PL_ERR_DATA,
-               "%s has %llu bytes, which is no whole number of tokens of %zu bytes", t->path,
+               "%s has %llu bytes, which is not a whole number of tokens of %zu bytes", t->path,
                (unsigned long long)bytes, t->width);
     t->rows = t->n > 1 ? (tokens - 1) / (t->n - 1) : 0;
     PL_FAIL_IF(t->rows < 1, PL_ERR_DATA, "%s has %lld tokens; a sample has %lld", t->path,

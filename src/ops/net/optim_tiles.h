@@ -32,7 +32,7 @@ typedef struct pl_optim_tiles {
 
 /* Whether the last input is the key of random rounding. */
 bool pl_optim_keyed(const pl_call *c, int scalars);
-/* Whether a type is that of a packed state of a weight. */
+/* Whether `state` is the type of a packed state of a weight of type `w`. */
 bool pl_optim_is_packed(const pl_type *state, const pl_type *w);
 /* Whether operands are packed or rounded at random. */
 bool pl_optim_is_small(const pl_call *c, int scalars);
