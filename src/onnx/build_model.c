@@ -155,12 +155,21 @@ static pl_status inline_function(pl_ox_call *c, pl_ox_function *f)
 
 static pl_status add_tensors(pl_ox_build *b, pl_ox_scope *s, const pl_ox_graph *g);
 
-pl_status pl_ox_branch(pl_ox_call *c, const pl_ox_graph *g)
+pl_status pl_ox_subgraph(pl_ox_call *c, const pl_ox_graph *g, int n_in, pl_ox_val *const *in,
+                         int n_out, pl_ox_val **out)
 {
     pl_ox_build *b = c->b;
     pl_ox_scope s = {0}, *before = b->scope;
+    if ((size_t)n_in != g->n_input && n_in)
+        return pl_ox_fail(c, PL_ERR_FILE, "its subgraph has %zu inputs, wanted %d", g->n_input,
+                          n_in);
+    if ((size_t)n_out > g->n_output)
+        return pl_ox_fail(c, PL_ERR_FILE, "its subgraph has %zu outputs, wanted %d", g->n_output,
+                          n_out);
     PL_TRY(push_scope(b, &s, before));
     PL_TRY(add_tensors(b, &s, g));
+    for (int i = 0; i < n_in; i++)
+        if (g->input[i]->name) PL_TRY(pl_ox_map_put(s.names, g->input[i]->name, in[i]));
     for (size_t i = 0; i < g->n_output; i++)
         if (g->output[i]->name) PL_TRY(pl_ox_map_put(s.wanted, g->output[i]->name, &s));
     PL_TRY(want(s.wanted, g->node, g->n_node));
@@ -169,9 +178,9 @@ pl_status pl_ox_branch(pl_ox_call *c, const pl_ox_graph *g)
     b->scope = before;
     b->depth--;
     if (rc != PL_OK) return rc;
-    for (int i = 0; i < c->n_out && (size_t)i < g->n_output; i++) {
-        c->out[i] = g->output[i]->name ? look_up(&s, g->output[i]->name) : NULL;
-        if (!c->out[i]) return pl_ox_fail(c, PL_ERR_FILE, "its branch lacks output %d", i);
+    for (int i = 0; i < n_out; i++) {
+        out[i] = g->output[i]->name ? look_up(&s, g->output[i]->name) : NULL;
+        if (!out[i]) return pl_ox_fail(c, PL_ERR_FILE, "its subgraph lacks output %d", i);
     }
     return PL_OK;
 }
@@ -205,7 +214,7 @@ static pl_status emit(pl_ox_call *c)
     bool done = false;
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] && c->in[i]->item && !strstr(c->op, "Sequence") && strcmp(c->op, "If") != 0 &&
-            strcmp(c->op, "Identity") != 0)
+            strcmp(c->op, "Identity") != 0 && strcmp(c->op, "Loop") != 0)
             return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "input %d is a sequence of tensors", i);
     PL_TRY(pl_ox_fold(c, &done));
     if (done) return PL_OK;
@@ -272,6 +281,7 @@ static pl_status add_tensor(pl_ox_build *b, pl_ox_scope *s, pl_ox_init *t)
     if (!v) return PL_ERR_MEMORY;
     v->name = t->about.name;
     v->init = t;
+    v->widened = t->tensor && pl_ox_type_widened(pl_ox_type_name(t->tensor->data_type));
     v->dtype = t->about.type.dtype;
     v->rank = t->about.type.rank;
     memcpy(v->dim, t->about.type.dim, sizeof v->dim);
@@ -345,13 +355,14 @@ pl_status pl_onnx_input_type(const pl_onnx *o, const char *name, const pl_onnx_o
 }
 
 /* An input whose value the caller fixes. */
-static pl_status add_constant(pl_ox_build *b, const pl_onnx_constant *k)
+static pl_status add_constant(pl_ox_build *b, const pl_onnx_port *p, const pl_onnx_constant *k)
 {
     PL_FAIL_IF(pl_type_elems(&k->type) > PL_OX_HOST_ELEMS, PL_ERR_ARG,
                "%s: input '%s' is too large for a constant", b->model->path, k->name);
     pl_ox_val *v = pl_ox_host_new(b, k->type.dtype, k->type.rank, k->type.dim);
     if (!v) return PL_ERR_MEMORY;
     v->name = k->name;
+    v->widened = pl_ox_type_widened(p->type_name);
     for (int64_t i = 0; i < v->host.n; i++) {
         double x = pl_elem_get(k->type.dtype, k->data, i);
         if (v->host.d)
@@ -367,7 +378,7 @@ static pl_status add_input(pl_ox_build *b, const pl_onnx_port *p, int n_in, cons
     pl_onnx *o = b->model;
     const pl_onnx_value *given = NULL;
     for (const pl_onnx_constant *k = b->o->constants; k && k->name; k++)
-        if (strcmp(k->name, p->name) == 0) return add_constant(b, k);
+        if (strcmp(k->name, p->name) == 0) return add_constant(b, p, k);
     for (int i = 0; i < n_in; i++)
         if (strcmp(in[i].name, p->name) == 0) given = &in[i];
     if (!given && !pl_ox_map_get(b->scope->wanted, p->name)) return PL_OK;
@@ -390,6 +401,7 @@ static pl_status add_input(pl_ox_build *b, const pl_onnx_port *p, int n_in, cons
         v = pl_ox_val_new(b, pl_input(b->g, p->name, t), NULL);
     if (!v) return PL_ERR_MEMORY;
     v->name = p->name;
+    v->widened = pl_ox_type_widened(p->type_name);
     return pl_ox_map_put(b->scope->names, p->name, v);
 }
 

@@ -44,6 +44,9 @@ static const struct {
     [PL_OX_UINT4] = {"uint4", PL_I32, true, 4},
     [PL_OX_INT4] = {"int4", PL_I32, true, 4},
     [PL_OX_FLOAT4E2M1] = {"float4e2m1", PL_F32, true, 4},
+    [PL_OX_FLOAT8E8M0] = {"float8e8m0", PL_F32, true, 8},
+    [PL_OX_UINT2] = {"uint2", PL_I32, true, 2},
+    [PL_OX_INT2] = {"int2", PL_I32, true, 2},
 };
 
 bool pl_ox_dtype(int32_t t, pl_dtype *out)
@@ -56,6 +59,13 @@ bool pl_ox_dtype(int32_t t, pl_dtype *out)
 const char *pl_ox_type_name(int32_t t)
 {
     return t > 0 && t < PL_OX_N_TYPES ? types[t].name : "unknown";
+}
+
+bool pl_ox_type_widened(const char *name)
+{
+    for (int32_t t = PL_OX_FLOAT8E4M3FN; t < PL_OX_N_TYPES; t++)
+        if (strcmp(types[t].name, name) == 0) return true;
+    return false;
 }
 
 static const char *name_of(const pl_ox_tensor *t)
@@ -194,6 +204,7 @@ static double float_at(int32_t type, const uint8_t *p, int64_t k)
     case PL_OX_FLOAT8E4M3FNUZ: return small_float(p[k], 4, 3, true, true);
     case PL_OX_FLOAT8E5M2: return small_float(p[k], 5, 2, false, false);
     case PL_OX_FLOAT8E5M2FNUZ: return small_float(p[k], 5, 2, true, true);
+    case PL_OX_FLOAT8E8M0: return p[k] == 255 ? __builtin_nan("") : __builtin_exp2(p[k] - 127.0);
     default: return small_float(nibble, 2, 1, true, false);
     }
 }
@@ -215,15 +226,23 @@ static int64_t whole_at(int32_t type, const uint8_t *p, int64_t k)
     case PL_OX_UINT32: return memcpy(&u, p + 4 * k, 4), u;
     case PL_OX_UINT4: return p[k / 2] >> (k % 2 * 4) & 15;
     case PL_OX_INT4: return (int8_t)(uint8_t)(p[k / 2] >> (k % 2 * 4) << 4) >> 4;
+    case PL_OX_UINT2: return p[k / 4] >> (k % 4 * 2) & 3;
+    case PL_OX_INT2: return (int8_t)(uint8_t)(p[k / 4] >> (k % 4 * 2) << 6) >> 6;
     default: return memcpy(&l, p + 8 * k, 8), l;
     }
 }
 
-/* Element k of the typed arrays of a message. */
+/* Element k of the typed arrays of a message. Elements of 2 and 4 bits share the low byte of a
+ * number of int32_data. */
 static double typed_float(const pl_ox_tensor *t, int64_t k)
 {
     if (t->n_float_data) return (double)t->float_data[k];
     if (t->n_double_data) return t->double_data[k];
+    int each = 8 / types[t->data_type].bits;
+    if (each > 1) {
+        uint8_t byte = (uint8_t)t->int32_data[k / each];
+        return float_at(t->data_type, &byte, k % each);
+    }
     uint8_t low[2] = {(uint8_t)t->int32_data[k], (uint8_t)(t->int32_data[k] >> 8)};
     return float_at(t->data_type, low, 0);
 }
@@ -232,13 +251,18 @@ static int64_t typed_whole(const pl_ox_tensor *t, int64_t k)
 {
     if (t->n_int64_data) return t->int64_data[k];
     if (t->n_uint64_data) return (int64_t)t->uint64_data[k];
+    int each = 8 / types[t->data_type].bits;
+    if (each > 1) {
+        uint8_t byte = (uint8_t)t->int32_data[k / each];
+        return whole_at(t->data_type, &byte, k % each);
+    }
     return t->data_type == PL_OX_BOOL ? t->int32_data[k] != 0 : t->int32_data[k];
 }
 
 static size_t typed_count(const pl_ox_tensor *t, bool floats)
 {
     if (t->n_int32_data && types[t->data_type].bits < 8)
-        return 0; /* packed pairs in int32_data: read as raw by nobody; refused */
+        return t->n_int32_data * (size_t)(8 / types[t->data_type].bits);
     if (floats && t->n_float_data) return t->n_float_data;
     if (floats && t->n_double_data) return t->n_double_data;
     if (!floats && t->n_int64_data) return t->n_int64_data;

@@ -266,11 +266,12 @@ static pl_status fold_cast(pl_ox_call *c, bool *done)
 {
     pl_dtype to;
     pl_ox_val *v = c->in[0];
-    if (strcmp(c->op, "CastLike") == 0 && c->n_in < 2) return PL_OK;
-    if (strcmp(c->op, "CastLike") == 0)
-        to = c->in[1]->dtype;
-    else if (!pl_ox_dtype((int32_t)pl_ox_attr_int(c, "to", 0), &to))
+    bool like = strcmp(c->op, "CastLike") == 0;
+    int32_t type = (int32_t)pl_ox_attr_int(c, "to", 0);
+    if (like && (!pl_ox_has(c, 1) || c->in[1]->widened)) return PL_OK; /* refused by the op */
+    if (!like && (!pl_ox_dtype(type, &to) || pl_ox_type_widened(pl_ox_type_name(type))))
         return PL_OK;
+    if (like) to = c->in[1]->dtype;
     pl_ox_val *y = result(c, to, v->rank, v->dim);
     if (!y) return PL_OK;
     for (int64_t i = 0; i < v->host.n; i++) {

@@ -94,6 +94,9 @@ pl_status pl_ox_map_put(pl_ox_map *m, const char *key, void *value) PL_MUST_USE;
 /* The engine's type of a TensorProto.DataType; false: there is none. */
 bool pl_ox_dtype(int32_t data_type, pl_dtype *out);
 const char *pl_ox_type_name(int32_t data_type);
+/* Whether the type has fewer bits than the engine's types of its kind and results of a cast to it
+ * would differ: floats of 8 bits and fewer, whole numbers of 4 bits and fewer. */
+bool pl_ox_type_widened(const char *type_name);
 /* Type of a tensor, with its dimensions checked. */
 pl_status pl_ox_tensor_type_of(const pl_onnx *o, const pl_ox_tensor *t, pl_type *out) PL_MUST_USE;
 /* Reads all elements; they lie in mem. */
@@ -110,6 +113,7 @@ typedef struct pl_ox_val {
     int64_t dim[PL_MAX_RANK]; /* logical */
     pl_ox_host host;          /* n 0 and no array: not known; see known */
     bool known;               /* host is filled */
+    bool widened;             /* of 8 bits and fewer in the file; the engine has no such type */
     const pl_ox_init *init;   /* a tensor of the file */
     pl_val v;                 /* physical; none: not in the graph yet */
     int perm[PL_MAX_RANK];
@@ -203,7 +207,9 @@ typedef struct pl_ox_op {
 const pl_ox_op *pl_ox_op_find(const char *domain, const char *name);
 /* Computes a node whose inputs are known; *done false: it cannot, the graph has to. */
 pl_status pl_ox_fold(pl_ox_call *c, bool *done) PL_MUST_USE;
-/* Builds the nodes of a branch with the names around it visible; its outputs are the call's. */
-pl_status pl_ox_branch(pl_ox_call *c, const pl_ox_graph *graph) PL_MUST_USE;
+/* Builds the nodes of a subgraph with the names around it visible. Its inputs are `in`; out gets
+ * its first n_out outputs. */
+pl_status pl_ox_subgraph(pl_ox_call *c, const pl_ox_graph *graph, int n_in, pl_ox_val *const *in,
+                         int n_out, pl_ox_val **out) PL_MUST_USE;
 
 #endif

@@ -259,8 +259,8 @@ static pl_status read_opset(pl_onnx *o)
     }
     PL_FAIL_IF(!o->opset, PL_ERR_FILE, "%s: the file does not say its opset", o->path);
     PL_FAIL_IF(
-        o->opset < 1 || o->opset > 25, PL_ERR_UNSUPPORTED,
-        "%s: opset %lld; opsets 1 to 25 are read, 13 to 23 are tested. Export the model with "
+        o->opset < 1 || o->opset > 28, PL_ERR_UNSUPPORTED,
+        "%s: opset %lld; opsets 1 to 28 are read, 13 to 28 are tested. Export the model with "
         "opset_version=18",
         o->path, (long long)o->opset);
     return PL_OK;

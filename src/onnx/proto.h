@@ -214,6 +214,9 @@ enum pl_ox_type {
     PL_OX_UINT4,
     PL_OX_INT4,
     PL_OX_FLOAT4E2M1,
+    PL_OX_FLOAT8E8M0,
+    PL_OX_UINT2,
+    PL_OX_INT2,
     PL_OX_N_TYPES
 };
 /* AttributeProto.AttributeType */

@@ -11,7 +11,10 @@ typedef struct pl_ox_attention {
     double scale;         /* 0: 1/sqrt(D) */
     double softcap;       /* 0: none */
     bool causal;
-    int64_t offset;  /* tokens of the past before the queries */
+    bool windowed;       /* left and right count */
+    int64_t left, right; /* keys before and behind a query's own that count; -1: all */
+    pl_ox_val *lengths;  /* [B]: keys that count, the queries are the last of them; NULL: all */
+    int64_t offset;      /* tokens of the past before the queries */
     int scores_mode; /* which scores are asked for: 0 products, 1 capped, 2 with bias, 3 softmax */
 } pl_ox_attention;
 /* Returns the result in tokens-first order, [B, N, H, E]. scores: NULL, or set to [B, H, N, M]. */

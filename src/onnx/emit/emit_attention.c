@@ -19,13 +19,33 @@ static pl_val repeated(pl_graph *g, pl_val x, int64_t heads)
     return pl_reshape(g, x, PL_DIMS(t.dim[0], heads, t.dim[2], t.dim[3]));
 }
 
-/* 0 where column <= row + offset, a large negative number elsewhere; [N, M]. */
-static pl_val causal_bias(pl_graph *g, pl_dtype dtype, int64_t n, int64_t m, int64_t offset)
+/* Truth values: which keys a query sees by its position, [N, M], or [B, 1, N, M] with lengths. */
+static pl_val visible(pl_ox_build *b, const pl_ox_attention *a)
 {
-    pl_type t = PL_TYPE(PL_I32, n, m);
-    pl_val on = pl_le(g, pl_iota(g, t, 1), pl_shift(g, pl_iota(g, t, 0), (double)offset));
-    pl_val zero = pl_fill(g, PL_TYPE(dtype, n, m), 0);
-    return pl_select(g, on, zero, pl_full_like(g, zero, dtype == PL_F16 ? -6e4 : -1e30));
+    pl_graph *g = b->g;
+    int64_t n = a->q->dim[2], m = a->k->dim[2];
+    int at = a->lengths ? 2 : 0;
+    pl_type t = a->lengths ? PL_TYPE(PL_I32, a->q->dim[0], 1, n, m) : PL_TYPE(PL_I32, n, m);
+    pl_val key = pl_iota(g, t, at + 1), query = pl_iota(g, t, at), on = PL_NO_VAL, length;
+    if (a->lengths) {
+        length = pl_ox_cast(g, pl_ox_plain(b, a->lengths), PL_I32);
+        length = pl_reshape(g, length, PL_DIMS(t.dim[0], 1, 1, 1));
+        query = pl_add(g, query, pl_shift(g, length, -(double)n));
+        on = pl_lt(g, key, length);
+    } else
+        query = pl_shift(g, query, (double)a->offset);
+    if (a->causal) {
+        pl_val x = pl_le(g, key, query);
+        on = pl_val_ok(on) ? pl_and(g, on, x) : x;
+    }
+    for (int k = 0; k < 2 && a->windowed; k++) {
+        int64_t far = k ? a->right : a->left;
+        pl_val x = k ? pl_sub(g, key, query) : pl_sub(g, query, key);
+        if (far < 0) continue;
+        x = pl_le(g, x, pl_full_like(g, x, (double)far));
+        on = pl_val_ok(on) ? pl_and(g, on, x) : x;
+    }
+    return on;
 }
 
 pl_val pl_ox_attend(pl_ox_build *b, const pl_ox_attention *a, pl_val *scores)
@@ -35,7 +55,8 @@ pl_val pl_ox_attend(pl_ox_build *b, const pl_ox_attention *a, pl_val *scores)
     int64_t n = a->q->dim[2], m = a->k->dim[2], d = a->q->dim[3], heads = a->q->dim[1];
     bool same = d == a->v->dim[3] && heads == a->k->dim[1] && a->q->dtype == a->v->dtype;
     double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)d);
-    if (same && !a->bias && !(a->softcap > 0) && !scores && !(a->causal && (n != m || a->offset)))
+    bool plain = !a->bias && !(a->softcap > 0) && !scores && !a->windowed && !a->lengths;
+    if (same && plain && !(a->causal && (n != m || a->offset)))
         return pl_attention(g, pl_ox_ordered(b, a->q, 4, tokens_first),
                             pl_ox_ordered(b, a->k, 4, tokens_first),
                             pl_ox_ordered(b, a->v, 4, tokens_first), scale, a->causal);
@@ -47,15 +68,14 @@ pl_val pl_ox_attend(pl_ox_build *b, const pl_ox_attention *a, pl_val *scores)
     if (a->softcap > 0) s = pl_scale(g, pl_tanh(g, pl_scale(g, s, 1 / a->softcap)), a->softcap);
     if (scores && a->scores_mode == 1) *scores = s;
     if (a->bias) s = pl_add(g, s, pl_ox_cast(g, pl_ox_plain(b, a->bias), own));
-    pl_val causal = a->causal ? causal_bias(g, own, n, m, a->offset) : PL_NO_VAL;
-    if (a->causal) s = pl_add(g, s, causal);
+    pl_val on = a->causal || a->windowed || a->lengths ? visible(b, a) : PL_NO_VAL;
+    if (pl_val_ok(on)) s = pl_select(g, on, s, pl_full_like(g, s, own == PL_F16 ? -6e4 : -1e30));
     if (scores && a->scores_mode == 2) *scores = s;
     s = pl_softmax(g, s, 3);
-    if (a->keep) { /* a row without a key gives zeros */
-        s = pl_mul(g, s, pl_cast(g, pl_ox_plain(b, a->keep), own));
-        pl_val on = a->causal ? pl_ge(g, causal, pl_full_like(g, causal, 0)) : PL_NO_VAL;
-        if (a->causal) s = pl_mul(g, s, pl_cast(g, on, own));
-    }
+    /* a row without a key gives zeros */
+    if (a->keep) s = pl_mul(g, s, pl_cast(g, pl_ox_plain(b, a->keep), own));
+    if (pl_val_ok(on) && (a->keep || a->windowed || a->lengths))
+        s = pl_mul(g, s, pl_cast(g, on, own));
     if (scores && a->scores_mode == 3) *scores = s;
     return pl_permute(g, pl_matmul(g, s, v, false, false), tokens_first);
 }
@@ -117,9 +137,15 @@ pl_status pl_ox_emit_attention(pl_ox_call *c)
     if (pl_ox_has(c, 4)) a.offset = c->in[4]->dim[2];
     PL_TRY(with_past(c, 4, &a.k));
     PL_TRY(with_past(c, 5, &a.v));
-    if (pl_ox_has(c, 6)) return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "nonpad_kv_seqlen");
-    static const char *const known = "is_causal,scale,softcap,q_num_heads,kv_num_heads,"
-                                     "qk_matmul_output_mode,softmax_precision";
+    if (pl_ox_has(c, 6)) a.lengths = c->in[6];
+    a.left = pl_ox_attr_int(c, "left_window_size", -1);
+    a.right = pl_ox_attr_int(c, "right_window_size", -1);
+    a.windowed = a.left >= 0 || a.right >= 0;
+    if (a.lengths && (a.lengths->rank != 1 || a.lengths->dim[0] != a.q->dim[0]))
+        return pl_ox_fail(c, PL_ERR_SHAPE, "nonpad_kv_seqlen has not one number for each sample");
+    static const char *const known =
+        "is_causal,scale,softcap,q_num_heads,kv_num_heads,qk_matmul_output_mode,softmax_precision,"
+        "left_window_size,right_window_size";
     for (size_t k = 0; k < c->node->n_attribute; k++)
         if (c->node->attribute[k]->name && !pl_nn_match(known, c->node->attribute[k]->name))
             return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "attribute %s", c->node->attribute[k]->name);
@@ -138,6 +164,39 @@ pl_status pl_ox_emit_attention(pl_ox_call *c)
     pl_type t = pl_val_type(c->g, y); /* [B, N, H, D] */
     return pl_ox_set(c, 0, pl_reshape(c->g, y, PL_DIMS(t.dim[0], t.dim[1], t.dim[2] * t.dim[3])),
                      NULL);
+}
+
+/* Attention whose scores and probabilities pass through subgraphs of the node. */
+pl_status pl_ox_emit_flex_attention(pl_ox_call *c)
+{
+    pl_graph *g = c->g;
+    pl_ox_attention a = {.scale = pl_ox_attr_float(c, "scale", 0)};
+    const pl_ox_attr *mod[2] = {pl_ox_attr_find(c, "score_mod"), pl_ox_attr_find(c, "prob_mod")};
+    static const int tokens_second[] = {0, 2, 1, 3};
+    PL_TRY(heads_of(c, 0, "", &a.q));
+    PL_TRY(heads_of(c, 1, "", &a.k));
+    PL_TRY(heads_of(c, 2, "", &a.v));
+    if (!mod[0] && !mod[1]) return pl_ox_set(c, 0, pl_ox_attend(c->b, &a, NULL), tokens_second);
+    pl_dtype work = a.q->dtype == PL_F64 ? PL_F64 : PL_F32;
+    int32_t asked = (int32_t)pl_ox_attr_int(c, "softmax_precision", 0);
+    if (asked && !pl_ox_dtype(asked, &work))
+        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "softmax_precision %d", asked);
+    int64_t heads = a.q->dim[1];
+    double scale = a.scale != 0 ? a.scale : 1 / sqrt((double)a.q->dim[3]);
+    pl_val k = repeated(g, pl_ox_plain(c->b, a.k), heads);
+    pl_val v = repeated(g, pl_ox_plain(c->b, a.v), heads);
+    pl_val s = pl_matmul(g, pl_ox_plain(c->b, a.q), k, false, true);
+    s = pl_ox_cast(g, pl_scale(g, s, scale), work);
+    for (int i = 0; i < 2; i++) {
+        if (i) s = pl_softmax(g, s, 3);
+        if (!mod[i] || !mod[i]->g) continue;
+        pl_ox_val *in = pl_ox_val_new(c->b, s, NULL), *out;
+        if (!in) return PL_ERR_MEMORY;
+        PL_TRY(pl_ox_subgraph(c, mod[i]->g, 1, &in, 1, &out));
+        s = pl_ox_cast(g, pl_ox_plain(c->b, out), work);
+    }
+    pl_val y = pl_matmul(g, s, pl_ox_cast(g, v, work), false, false);
+    return pl_ox_set(c, 0, pl_ox_cast(g, y, a.v->dtype), NULL);
 }
 
 /* cos or sin as [B, S, 1, D/2]: rows by position, or given for each token. */

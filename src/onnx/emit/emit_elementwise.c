@@ -220,6 +220,9 @@ pl_status pl_ox_emit_cast(pl_ox_call *c)
     bool like = strcmp(c->op, "CastLike") == 0;
     int32_t type = (int32_t)pl_ox_attr_int(c, "to", 0);
     if (like && !pl_ox_has(c, 1)) return pl_ox_fail(c, PL_ERR_FILE, "input 1 is missing");
+    if (like && c->in[1]->widened)
+        return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
+                          "input 1 has elements of a type that the engine does not have");
     if (like)
         to = c->in[1]->dtype;
     else if (!pl_ox_dtype(type, &to) || type >= PL_OX_FLOAT8E4M3FN)
@@ -380,6 +383,18 @@ pl_status pl_ox_emit_sum(pl_ox_call *c)
 pl_status pl_ox_emit_mean(pl_ox_call *c)
 {
     return many(c, pl_add, 1.0 / (c->n_in ? c->n_in : 1));
+}
+
+/* A Swish of the first input gates the second. */
+pl_status pl_ox_emit_swiglu(pl_ox_call *c)
+{
+    pl_val x[2];
+    int perm[PL_MAX_RANK];
+    PL_TRY(pl_ox_together(c, 0, 2, x, perm));
+    double alpha = attr(c, "alpha", 1);
+    pl_val gate = alpha == 1 ? pl_silu(c->g, x[0])
+                             : pl_mul(c->g, x[0], pl_sigmoid(c->g, pl_scale(c->g, x[0], alpha)));
+    return pl_ox_set(c, 0, pl_mul(c->g, gate, x[1]), perm);
 }
 
 pl_status pl_ox_emit_where(pl_ox_call *c)

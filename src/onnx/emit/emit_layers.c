@@ -425,6 +425,54 @@ pl_status pl_ox_emit_lp_pool(pl_ox_call *c)
     return set_last(c, 0, y, v->rank);
 }
 
+/* The sum of windows [N, C*taps, L] at their places in an image: the reverse of cutting an image
+ * into windows. The windows of each tap are spread by the stride and added. */
+pl_status pl_ox_emit_col2im(pl_ox_call *c)
+{
+    pl_ox_val *v = NULL;
+    pl_val x = PL_NO_VAL, y = PL_NO_VAL;
+    const int64_t *image, *block;
+    int n, n_block;
+    window w;
+    PL_TRY(pl_ox_input_plain(c, 0, &v, &x));
+    PL_TRY(pl_ox_in_ints(c, 1, "image shape", &image, &n));
+    PL_TRY(pl_ox_in_ints(c, 2, "block shape", &block, &n_block));
+    if (n != n_block || v->rank != 3)
+        return pl_ox_fail(c, PL_ERR_SHAPE, "an image of %d and blocks of %d dimensions", n,
+                          n_block);
+    PL_TRY(read_window(c, n, block, &w));
+    pl_graph *g = c->g;
+    int64_t taps = 1, all = 1, dim[PL_MAX_RANK] = {v->dim[0]};
+    for (int i = 0; i < n; i++) {
+        taps *= w.kernel[i];
+        int64_t span = (w.kernel[i] - 1) * w.dilation[i] + 1;
+        int64_t room = image[i] + w.lo[i] + w.hi[i] - span;
+        if (image[i] < 1 || image[i] > 1 << 24 || room < 0 || taps > 4096)
+            return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "an image of %lld, %lld taps",
+                              (long long)image[i], (long long)taps);
+        all *= dim[2 + i] = room / w.stride[i] + 1;
+    }
+    dim[1] = v->dim[1] / taps;
+    if (v->dim[1] % taps || all != v->dim[2])
+        return pl_ox_fail(c, PL_ERR_SHAPE, "%lld rows of %lld windows, wanted %lld windows",
+                          (long long)v->dim[1], (long long)v->dim[2], (long long)all);
+    x = pl_reshape(g, x, PL_DIMS(dim[0], dim[1], taps, all));
+    for (int64_t k = 0; k < taps; k++) {
+        pl_val part = pl_reshape(g, pl_slice(g, x, 2, k, k + 1, 1), n + 2, dim);
+        int64_t rest = k;
+        for (int i = n - 1; i >= 0; i--) {
+            int64_t lo = rest % w.kernel[i] * w.dilation[i];
+            int64_t end = lo + (dim[2 + i] - 1) * w.stride[i] + 1;
+            int64_t hi = image[i] + w.lo[i] + w.hi[i] - end;
+            part = pl_pad(g, part, 2 + i, lo, hi, w.stride[i] - 1, 0);
+            rest /= w.kernel[i];
+        }
+        y = k ? pl_add(g, y, part) : part;
+    }
+    for (int i = 0; i < n; i++) y = pl_slice(g, y, 2 + i, w.lo[i], w.lo[i] + image[i], 1);
+    return pl_ox_set(c, 0, y, NULL);
+}
+
 /* ---- over all positions ---------------------------------------------------------------------- */
 static pl_status global(pl_ox_call *c, pl_val (*fn)(pl_graph *, pl_val, uint32_t, bool), double p)
 {

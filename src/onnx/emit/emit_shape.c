@@ -392,6 +392,28 @@ pl_status pl_ox_emit_pad(pl_ox_call *c)
     return pl_ox_set(c, 0, x, v->perm);
 }
 
+/* Cuts or pads both ends of axes alike; an odd element goes to the end. */
+pl_status pl_ox_emit_center_crop_pad(pl_ox_call *c)
+{
+    pl_ox_val *v = NULL;
+    pl_val x = PL_NO_VAL;
+    const int64_t *want;
+    int n, n_axes = 0, axis;
+    PL_TRY(pl_ox_input(c, 0, &v, &x));
+    PL_TRY(pl_ox_in_ints(c, 1, "shape", &want, &n));
+    const int64_t *axes = pl_ox_attr_ints(c, "axes", &n_axes);
+    if (n != (axes ? n_axes : v->rank))
+        return pl_ox_fail(c, PL_ERR_FILE, "a shape of %d dimensions", n);
+    for (int i = 0; i < n; i++) {
+        PL_TRY(pl_ox_axis_of(c, axes ? axes[i] : i, v->rank, &axis));
+        if (want[i] < 1 || want[i] > (int64_t)1 << 40)
+            return pl_ox_fail(c, PL_ERR_FILE, "a dimension of %lld", (long long)want[i]);
+        int64_t more = want[i] - v->dim[axis], lo = more / 2; /* both round to zero */
+        PL_TRY(pad_axis(c, &x, pl_ox_axis(v, axis), lo, more - lo, "constant", 0));
+    }
+    return pl_ox_set(c, 0, x, v->perm);
+}
+
 /* ---- blocks ---------------------------------------------------------------------------------- */
 pl_status pl_ox_emit_depth_to_space(pl_ox_call *c)
 {
@@ -423,7 +445,9 @@ pl_status pl_ox_emit_space_to_depth(pl_ox_call *c)
         return pl_ox_fail(c, PL_ERR_SHAPE, "%lld x %lld in blocks of %lld", (long long)d[2],
                           (long long)d[3], (long long)k);
     x = pl_reshape(c->g, pl_ox_last(c->b, v), PL_DIMS(d[0], d[2] / k, k, d[3] / k, k, d[1]));
-    x = pl_permute(c->g, x, (const int[]){0, 1, 3, 2, 4, 5});
+    bool crd = pl_ox_attr_is(c, "mode", "DCR", "CRD");
+    x = pl_permute(c->g, x,
+                   crd ? (const int[]){0, 1, 3, 5, 2, 4} : (const int[]){0, 1, 3, 2, 4, 5});
     x = pl_reshape(c->g, x, PL_DIMS(d[0], d[2] / k, d[3] / k, k * k * d[1]));
     return pl_ox_set(c, 0, x, (const int[]){0, 2, 3, 1});
 }

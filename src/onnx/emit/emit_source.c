@@ -223,13 +223,6 @@ pl_status pl_ox_emit_if(pl_ox_call *c)
     PL_TRY(pl_ox_in_number(c, 0, "condition", 0, &on));
     const pl_ox_attr *a = pl_ox_attr_find(c, on != 0 ? "then_branch" : "else_branch");
     if (!a || !a->g) return pl_ox_fail(c, PL_ERR_FILE, "a branch is missing");
-    return pl_ox_branch(c, a->g);
-}
-
-pl_status pl_ox_emit_refused(pl_ox_call *c)
-{
-    return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
-                      "loops, scans and sequences cannot be built: the engine plans one fixed list "
-                      "of kernels. Export the model with unrolled loops (torch.onnx.export of a "
-                      "traced module unrolls them)");
+    int n = a->g->n_output < (size_t)c->n_out ? (int)a->g->n_output : c->n_out;
+    return pl_ox_subgraph(c, a->g, 0, NULL, n, c->out);
 }

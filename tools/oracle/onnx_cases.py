@@ -1,0 +1,134 @@
+"""onnx_cases.py OUT - nodes of opsets 19 to 28 with random numbers of our own, as folders of node tests.
+
+Each folder has the form of the standard's tests (model.onnx, test_data_set_0/input_K.pb, output_K.pb); the outputs are those of onnx's reference
+evaluator, or of ONNX Runtime. tests/data/onnx_nodes has them for `make test`; tools/oracle/onnx_nodes.py writes the standard's own tests.
+"""
+import pathlib
+import sys
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+rng = np.random.default_rng(7)
+I64 = np.int64
+
+
+def f32(*shape):
+    return rng.normal(0, 1, shape).astype(np.float32)
+
+
+def value(name, array):
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def unknown(name, dtype=TensorProto.FLOAT, shape=None):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def loop():
+    """Five rounds known at import; the state grows by the number of the round, each round's state is kept."""
+    body = helper.make_graph(
+        [helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT), helper.make_node("Mul", ["s", "weight"], ["m"]),
+         helper.make_node("Add", ["m", "f"], ["s2"]), helper.make_node("Identity", ["s2"], ["kept"]),
+         helper.make_node("Less", ["i", "three"], ["on2"])], "body",
+        [unknown("i", TensorProto.INT64, []), unknown("on", TensorProto.BOOL, []), unknown("s")],
+        [unknown("on2", TensorProto.BOOL, []), unknown("s2"), unknown("kept")],
+        [numpy_helper.from_array(np.array(3, I64), "three")])
+    nodes = [helper.make_node("Loop", ["rounds", "start", "x"], ["last", "all"], body=body)]
+    fixed = {"rounds": np.array(9, I64), "start": np.array(True), "weight": f32(3)}
+    return nodes, {"x": f32(2, 3)}, ["last", "all"], fixed
+
+
+def scan():
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["s2"]), helper.make_node("Tanh", ["s2"], ["kept"])], "body",
+        [unknown("s"), unknown("e")], [unknown("s2"), unknown("kept")])
+    nodes = [helper.make_node("Scan", ["start", "x"], ["last", "all"], body=body, num_scan_inputs=1, scan_input_axes=[1],
+                              scan_input_directions=[1], scan_output_axes=[1])]
+    return nodes, {"start": f32(2, 3), "x": f32(2, 5, 3)}, ["last", "all"], {}
+
+
+def one(op, inputs, outputs, fixed=None, domain="", **attributes):
+    names = attributes.pop("names", None) or [*inputs, *(fixed or {})]
+    return [helper.make_node(op, names, outputs, domain=domain, **attributes)], inputs, outputs, fixed or {}
+
+
+def flex():
+    mod = helper.make_graph([helper.make_node("Add", ["a", "slope"], ["b"])], "mod", [unknown("a")], [unknown("b")],
+                            [numpy_helper.from_array(f32(4, 6), "slope")])
+    return one("FlexAttention", {"q": f32(2, 4, 4, 3), "k": f32(2, 2, 6, 3), "v": f32(2, 2, 6, 5)}, ["y"], domain="ai.onnx.preview",
+               score_mod=mod)
+
+
+def small_types():
+    """Initializers of 2 and 4 bits, once in int32_data and once as raw bytes."""
+    nodes, fixed = [], []
+    for name, kind, numbers in (("a", TensorProto.INT4, [-8, 7, 3]), ("b", TensorProto.UINT4, [0, 15, 9]),
+                                ("c", TensorProto.INT2, [-2, 1, -1]), ("d", TensorProto.UINT2, [3, 0, 2])):
+        plain = helper.make_tensor(name, kind, [3], numbers)
+        raw = helper.make_tensor(name + "r", kind, [3], numbers)
+        bits = 4 if "4" in TensorProto.DataType.Name(kind) else 2
+        packed = sum((n & ((1 << bits) - 1)) << (i * bits) for i, n in enumerate(numbers))
+        raw.ClearField("int32_data")
+        raw.raw_data = packed.to_bytes((3 * bits + 7) // 8, "little")
+        for t in (plain, raw):
+            nodes.append(helper.make_node("Cast", [t.name], ["f" + t.name], to=TensorProto.FLOAT))
+            fixed.append(t)
+    nodes.append(helper.make_node("Sum", ["x", *("f" + t.name for t in fixed)], ["y"]))
+    return nodes, {"x": f32(3)}, ["y"], fixed
+
+
+CASES = {
+    "loop": loop, "scan": scan, "flex_attention": flex, "small_types": small_types,
+    "swiglu": lambda: one("SwiGLU", {"a": f32(2, 5), "b": f32(2, 5)}, ["y"], alpha=1.3),
+    "cumprod": lambda: one("CumProd", {"x": f32(2, 4, 3)}, ["y"], {"axis": np.array(1, I64)}, exclusive=1, reverse=1),
+    "linear_attention": lambda: one(
+        "LinearAttention", {"q": f32(2, 5, 12), "k": f32(2, 5, 6), "v": f32(2, 5, 8), "past": f32(2, 2, 3, 4),
+                            "decay": -np.abs(f32(2, 5, 6)), "beta": f32(2, 5, 2)}, ["y", "state"], q_num_heads=4, kv_num_heads=2),
+    "causal_conv": lambda: one("CausalConvWithState", {"x": f32(2, 3, 7), "w": f32(3, 1, 4), "b": f32(3), "past": f32(2, 3, 3)},
+                               ["y", "state"], activation="silu"),
+    "tensor_scatter": lambda: one("TensorScatter", {"cache": f32(2, 6, 3), "new": f32(2, 4, 3)}, ["y"],
+                                  {"at": np.array([4, 1], I64)}, mode="circular"),
+    "attention_window": lambda: one("Attention", {"q": f32(2, 2, 5, 4), "k": f32(2, 2, 7, 4), "v": f32(2, 2, 7, 4)}, ["y"],
+                                    {"length": np.array([7, 3], I64)}, names=["q", "k", "v", "", "", "", "length"],
+                                    left_window_size=2, right_window_size=1, is_causal=0),
+    "affine_grid": lambda: one("AffineGrid", {"theta": f32(2, 3, 4)}, ["y"], {"size": np.array([2, 1, 3, 4, 2], I64)}),
+    "grid_sample_3d": lambda: one("GridSample", {"x": f32(2, 3, 4, 5, 3), "grid": 1.2 * np.tanh(f32(2, 2, 3, 4, 3))}, ["y"],
+                                  mode="linear", padding_mode="border"),
+    "roi_align": lambda: one("RoiAlign", {"x": f32(2, 3, 8, 8)}, ["y"],
+                             {"rois": np.array([[0, 0, 5, 6], [1, 2, 7, 7]], np.float32), "of": np.array([1, 0], I64)},
+                             output_height=3, output_width=2, sampling_ratio=2, mode="max"),
+    "deform_conv": lambda: one("DeformConv", {"x": f32(2, 4, 6, 5), "w": f32(6, 2, 3, 2), "off": f32(2, 24, 3, 5), "b": f32(6),
+                                              "mask": f32(2, 12, 3, 5)}, ["y"], group=2, offset_group=2, pads=[1, 0, 1, 1],
+                               strides=[2, 1], kernel_shape=[3, 2]),
+    "col2im": lambda: one("Col2Im", {"x": f32(2, 12, 9)}, ["y"], {"image": np.array([7, 6], I64), "block": np.array([3, 2], I64)},
+                          strides=[2, 1], pads=[1, 0, 0, 0], dilations=[1, 3]),
+    "center_crop_pad": lambda: one("CenterCropPad", {"x": f32(2, 5, 4)}, ["y"], {"to": np.array([8, 3], I64)}, axes=[2, 1]),
+    "space_to_depth": lambda: one("SpaceToDepth", {"x": f32(2, 3, 4, 6)}, ["y"], blocksize=2, mode="CRD"),
+}
+
+
+def main():
+    for name, make in CASES.items():
+        nodes, inputs, outputs, fixed = make()
+        tensors = fixed if isinstance(fixed, list) else [numpy_helper.from_array(v, k) for k, v in fixed.items()]
+        graph = helper.make_graph(nodes, name, [value(k, v) for k, v in inputs.items()], [unknown(k) for k in outputs], tensors)
+        loops = name in ("loop", "scan")  # the reference evaluator does not have all of these
+        opsets = [helper.make_opsetid("", 21 if loops else 28), helper.make_opsetid("ai.onnx.preview", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10 if loops else 13)
+        if loops:
+            results = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+        else:
+            results = ReferenceEvaluator(model).run(None, inputs)
+        folder = pathlib.Path(sys.argv[1]) / name
+        (folder / "test_data_set_0").mkdir(parents=True, exist_ok=True)
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        for word, arrays in (("input", inputs.values()), ("output", results)):
+            for k, array in enumerate(arrays):
+                path = folder / "test_data_set_0" / f"{word}_{k}.pb"
+                path.write_bytes(numpy_helper.from_array(np.ascontiguousarray(array)).SerializeToString())
+
+
+main()
