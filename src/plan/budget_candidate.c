@@ -150,6 +150,7 @@ pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candid
             k->of_descent != c.of_descent)
             continue;
         *found = &f->candidates[i];
+        (*found)->competes = true;
         return PL_OK;
     }
     if (f->n_candidates == PL__MAX_CANDIDATES || (want->filled_from && is_full(f))) return PL_OK;
@@ -169,6 +170,7 @@ pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candid
         return PL_OK;
     }
     f->candidate_bytes += list_bytes(c.plan);
+    c.competes = true;
     f->candidates[f->n_candidates] = c;
     *found = &f->candidates[f->n_candidates++];
     return PL_OK;

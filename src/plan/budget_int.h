@@ -29,6 +29,7 @@ typedef struct pl__candidate {
     uint64_t asked, effort;
     uint32_t filled_from;
     bool of_descent;
+    bool competes; /* the budget that is being solved asked for it */
 } pl__candidate;
 
 typedef struct pl__search {

@@ -37,7 +37,7 @@ static pl_status cheapest(pl__search *f, uint64_t limit, const bool *seen, pl__c
         *best = NULL;
         for (uint32_t i = 0; i < f->n_candidates; i++) {
             pl__candidate *c = &f->candidates[i];
-            if (seen[i] || c->peak > limit) continue;
+            if (seen[i] || !c->competes || c->peak > limit) continue;
             if (!*best || c->plan->cost_ns < (*best)->plan->cost_ns) *best = c;
         }
         if (*best) PL_TRY(pl__candidate_measure(f, *best));
@@ -51,7 +51,7 @@ static pl__candidate *smallest(pl__search *f, uint64_t budget, const bool *seen)
     pl__candidate *best = NULL;
     for (uint32_t i = 0; i < f->n_candidates; i++) {
         pl__candidate *c = &f->candidates[i];
-        if (seen[i] || !c->peak || c->peak > budget || is_over(c, budget)) continue;
+        if (seen[i] || !c->competes || !c->peak || c->peak > budget || is_over(c, budget)) continue;
         if (!best || (c->arena && !best->arena) ||
             (!c->arena == !best->arena && c->peak < best->peak))
             best = c;
@@ -130,18 +130,24 @@ static pl_status climb(pl__search *f, uint64_t budget, uint64_t effort)
     return PL_OK;
 }
 
-/* Packs candidates, the cheapest first, until one is within the budget; NULL: none is. Packing some
- * thousand buffers takes a second, and where packing leaves gaps it does so for all candidates
- * alike. So after FREE candidates that were too large, it packs only candidates that would fit with
- * the smallest gaps seen, then the LAST smallest ones. Figures that earlier budgets computed count
- * as if they were computed here, so the answer does not depend on earlier budgets. */
-static pl_status pack_cheapest(pl__search *f, uint64_t budget, pl_expanded_plan **out)
+/* A plan within the budget; NULL: none was found yet. */
+typedef struct choice {
+    pl_expanded_plan *plan;
+    double cost_ns; /* of running its list */
+} choice;
+
+/* Packs candidates, the cheapest first, until one is within the budget, and makes it the choice.
+ * The former choice stays when no cheaper candidate fits. Packing some thousand
+ * buffers takes a second, and where packing leaves gaps it does so for all candidates alike. So
+ * after FREE candidates that were too large, it packs only candidates that would fit with the
+ * smallest gaps seen, then the LAST smallest ones. Figures that earlier budgets computed count as
+ * if they were computed here, so the answer does not depend on earlier budgets. */
+static pl_status pack_cheapest(pl__search *f, uint64_t budget, choice *best)
 {
     enum { FREE = 2, LAST = 4 };
     bool seen[PL__MAX_CANDIDATES] = {false};
     double gaps = 1e9; /* the smallest arena / peak seen */
     uint64_t limit = budget;
-    *out = NULL;
     for (int tries = 0, last = 0; last < LAST; tries++) {
         pl__candidate *c;
         PL_TRY(cheapest(f, limit, seen, &c));
@@ -151,9 +157,11 @@ static pl_status pack_cheapest(pl__search *f, uint64_t budget, pl_expanded_plan 
         }
         if (!c) return PL_OK;
         seen[c - f->candidates] = true;
+        if (best->plan && c->plan->cost_ns >= best->cost_ns) return PL_OK;
         if (!is_over(c, budget)) PL_TRY(pl__candidate_keep(f, c, budget));
         if (c->arena <= budget) {
-            *out = f->packed;
+            pl__expanded_plan_free(best->plan);
+            *best = (choice){f->packed, c->plan->cost_ns};
             f->packed = NULL;
             return PL_OK;
         }
@@ -172,20 +180,42 @@ static double base_cost(const pl__search *f)
     return sum;
 }
 
-/* Creates more candidates for a budget near the minimum: the minimum's own list, filled up to the
- * budget, and the lists of budgets in between, any of which may be cheaper by chance. */
-static pl_status climb_from_minimum(pl__search *f, uint64_t budget, uint64_t effort)
+static void compete(pl__search *f, bool on)
 {
-    /* on large problems, where climbing takes seconds, climb from the minimum itself only */
-    enum { SMALL = 1000, ANCHORS = 64 };
-    uint64_t step = f->problem.n_units <= SMALL ? f->minimum / ANCHORS + 1 : budget;
+    for (uint32_t i = 0; i < f->n_candidates; i++) f->candidates[i].competes = on;
+}
+
+/* Creates candidates for an anchor: its own, and the minimum's own list, filled up to the anchor. */
+static pl_status climb_from_minimum(pl__search *f, uint64_t anchor, uint64_t effort)
+{
     pl__candidate *c;
-    for (uint64_t at = f->minimum; at < budget; at += step) PL_TRY(climb(f, at, effort));
+    PL_TRY(climb(f, anchor, effort));
     /* a cheap list as small as the minimum's, if there is one */
     PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = f->minimum_asked}, &c));
-    if (c) PL_TRY(fill_up(f, budget, 0, c));
+    if (c) PL_TRY(fill_up(f, anchor, 0, c));
     PL_TRY(pl__search_shrink(f, &c));
-    return c && c->peak <= budget ? fill_up(f, budget, 0, c) : PL_OK;
+    return c && c->peak <= anchor ? fill_up(f, anchor, 0, c) : PL_OK;
+}
+
+/* Finds the plan of a budget near the minimum. The budgets from the minimum on have anchors, fixed
+ * steps that do not depend on the budget. Each anchor starts with the choice of the anchor below it
+ * and with the same candidates in every process, so a larger budget never has a dearer plan. On
+ * larger problems, where climbing takes seconds, the budget itself is the last anchor, and steps
+ * are coarse. */
+static pl_status solve_near_minimum(pl__search *f, uint64_t budget, uint64_t effort, choice *best)
+{
+    enum { TINY = 250, SMALL = 1000, FINE = 128, COARSE = 64 };
+    uint32_t n = f->problem.n_units;
+    uint64_t step = n > SMALL ? budget : f->minimum / (n > TINY ? COARSE : FINE) + 1;
+    uint64_t at = f->minimum;
+    compete(f, false);
+    for (; at <= budget; at += step) {
+        PL_TRY(climb_from_minimum(f, at, effort));
+        PL_TRY(pack_cheapest(f, at, best));
+    }
+    if (n <= TINY && best->plan) return PL_OK;
+    PL_TRY(climb_from_minimum(f, budget, effort));
+    return pack_cheapest(f, budget, best);
 }
 
 /* Near the minimum a rung is a coarse step, and the minimum's own plan is often cheaper than the
@@ -229,19 +259,29 @@ static pl_status refuse(const pl__search *f, uint64_t budget)
             (unsigned long long)budget, (unsigned long long)f->minimum);
 }
 
+static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *best)
+{
+    bool look;
+    compete(f, false);
+    PL_TRY(climb(f, budget, effort));
+    PL_TRY(pack_cheapest(f, budget, best));
+    PL_TRY(is_near_minimum(f, budget, best->plan, &look));
+    if (!look && best->plan) return PL_OK;
+    pl__expanded_plan_free(best->plan);
+    *best = (choice){0};
+    return solve_near_minimum(f, budget, effort, best);
+}
+
 pl_status pl__search_solve(pl__search *f, uint64_t arena_budget, uint64_t effort,
                            pl_expanded_plan **out)
 {
-    bool look;
+    choice best = {0};
     if (arena_budget < f->bound) return refuse(f, arena_budget);
-    PL_TRY(climb(f, arena_budget, effort));
-    PL_TRY(pack_cheapest(f, arena_budget, out));
-    pl_status rc = is_near_minimum(f, arena_budget, *out, &look);
-    if (rc == PL_OK && !look && *out) return PL_OK;
-    pl__expanded_plan_free(*out);
-    *out = NULL;
-    PL_TRY(rc);
-    PL_TRY(climb_from_minimum(f, arena_budget, effort));
-    PL_TRY(pack_cheapest(f, arena_budget, out));
-    return *out ? PL_OK : refuse(f, arena_budget);
+    pl_status rc = solve(f, arena_budget, effort, &best);
+    if (rc == PL_OK && !best.plan) return refuse(f, arena_budget);
+    if (rc != PL_OK)
+        pl__expanded_plan_free(best.plan);
+    else
+        *out = best.plan;
+    return rc;
 }

@@ -6,6 +6,7 @@
 #include "plimsoll.h"
 
 #include <ftw.h>
+#include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,19 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 static void remove_tree(const char *path)
 {
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Plans depend on measured times, and no test may depend on what another one measured. */
+static void remove_times(void)
+{
+    char pattern[160];
+    glob_t found;
+    const char *dir = getenv("PLIMSOLL_CACHE");
+    if (!cache[0] || !dir) return;
+    snprintf(pattern, sizeof pattern, "%s/times-*", dir);
+    if (glob(pattern, 0, NULL, &found) != 0) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) remove(found.gl_pathv[i]);
+    globfree(&found);
 }
 
 static void remove_folder(void)
@@ -189,6 +203,7 @@ pl_test_result pl_test_run(const pl_test_case *t)
     pl_threads_set(
         threads); /* plans depend on the cache, and tests that ran before in one process differ */
     remove_folder();
+    remove_times();
     return (pl_test_result){failed    ? PL_TEST_FAILED
                             : skipped ? PL_TEST_SKIPPED
                                       : PL_TEST_PASSED,

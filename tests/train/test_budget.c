@@ -2,12 +2,14 @@
  * not change. */
 #include "base/sys.h"
 #include "rt/process_budget.h"
+#include "rt/rt_int.h"
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +231,61 @@ TEST(budget_above_the_minimum_is_never_slower)
         }
         pl_store_free(store);
     }
+}
+
+/* Plans a program within an arena, as a process does that has these times of units; sets the
+ * recomputed time. */
+static void plan_alone(const pl_budget_base *base, uint64_t arena, double *recompute_ns)
+{
+    pl_budget *b;
+    *recompute_ns = NAN;
+    CHECK_OK(pl_budget_new(base, PL_CHECKPOINT_AUTO, &b));
+    pl_status rc = pl_budget_set(b, arena);
+    CHECK_MSG(rc == PL_OK, "%llu bytes: %s", (unsigned long long)arena, pl_error_text());
+    const pl_expanded_plan *plan = pl_budget_plan(b);
+    *recompute_ns = plan ? plan->recompute_ns : 0;
+    pl_budget_free(b);
+}
+
+/* Draws other times for the units of a graph; a larger budget must not recompute more. */
+static void try_other_times(int graph, int draw)
+{
+    enum { STEPS = 4 };
+    pl_store *store = pl_store_new();
+    pl_compile_opts o = PL_COMPILE_INIT;
+    graph_fn make = graph % 2 ? any_graph : chain_graph;
+    pl_program *p;
+    CHECK_OK(pl_compile(make(store, (uint64_t)graph), &o, &p));
+    uint32_t n = p->base_units->n;
+    uint64_t rng = (uint64_t)(1000 * graph + draw), least;
+    double *cost = calloc(n + 1, sizeof *cost), before = INFINITY;
+    for (uint32_t u = 0; u < n; u++) cost[u] = p->cost_ns[u] * exp(pl_test_noise(&rng) * 1.5);
+    pl_budget_base base = {p->base_graph, p->base_units, &p->plan_opts, p->keep_all, cost, 0};
+    pl_budget *b;
+    CHECK_OK(pl_budget_new(&base, PL_CHECKPOINT_AUTO, &b));
+    CHECK_OK(pl_budget_minimum(b, 0, &least));
+    pl_budget_free(b);
+
+    for (int k = 0; k <= STEPS; k++) {
+        double ns;
+        plan_alone(&base, least + least * (uint64_t)k / 200, &ns);
+        CHECK_MSG(ns <= before * (1 + 1e-9),
+                  "graph %d, draw %d: %g ns recomputed at %g %% above %llu bytes, %g ns below that",
+                  graph, draw, ns, 0.5 * k, (unsigned long long)least, before);
+        before = ns;
+    }
+
+    free(cost);
+    pl_program_free(p);
+    pl_store_free(store);
+}
+
+/* A table of measured times may give the units any times. */
+TEST(budget_above_the_minimum_is_never_slower_with_other_times)
+{
+    try_other_times(36, 1); /* a search that ignores smaller budgets finds a dearer plan */
+    for (int i = 1; i <= 60 && pl_test_long(); i++)
+        for (int d = 0; d < 4; d++) try_other_times(i, d);
 }
 
 TEST(budget_refusal_names_the_kernel_that_cannot_fit)
