@@ -185,7 +185,7 @@ static void compete(pl__search *f, bool on)
     for (uint32_t i = 0; i < f->n_candidates; i++) f->candidates[i].competes = on;
 }
 
-/* Creates candidates for an anchor: its own, and the minimum's own list, filled up to the anchor. */
+/* Creates candidates for an anchor: its own, and the minimum's list filled up to the anchor. */
 static pl_status climb_from_minimum(pl__search *f, uint64_t anchor, uint64_t effort)
 {
     pl__candidate *c;
