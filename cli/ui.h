@@ -129,7 +129,8 @@ void times_print(const pl_run *run, const pl_plan_info *p, FILE *out);
 bool times_is_profile(const char *device, pl_device_info *info);
 /* plan --measure and devices --calibrate; both return the exit code. */
 int times_measure(const cli_args *a, const char *memory);
-int times_calibrate(void);
+/* disk: a folder whose disk is measured too; NULL. */
+int times_calibrate(const char *disk);
 
 /* bad_files.c: lists on stderr the images of a run that could not be read, if any. */
 void skipped_files_print(const pl_run *run);

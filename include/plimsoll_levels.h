@@ -38,10 +38,16 @@ PL_API int pl_program_moves(const pl_program *p, pl_plan_move *out, int cap);
 /* Of a run: the largest block over its programs, and a mean step. */
 typedef struct pl_run_levels {
     uint64_t host_bytes, host_budget_bytes, disk_bytes, disk_budget_bytes;
+    uint64_t host_overhead_bytes; /* of the host budget: what the process takes besides the block */
     uint64_t host_state_bytes, disk_state_bytes; /* of these: slots that live there */
     double moved_bytes_per_step, wait_ms, hidden_ms;
 } pl_run_levels;
 PL_API pl_run_levels pl_run_levels_get(const pl_run *r);
+
+/* Measures the link between a device's memory and the host's, or, where folder is not NULL, the
+ * disk of that folder, in bytes per second; plans on this machine use the rates from now on. */
+PL_API pl_status pl_calibrate_link(const char *device, const char *folder, double *up,
+                                   double *down) PL_MUST_USE;
 
 #ifdef __cplusplus
 }

@@ -58,21 +58,23 @@ static void print_devices(const pl_device_info *d, int n, bool profiles)
 
 typedef struct devices_options {
     bool json, profiles, calibrate;
-    const char *test;
+    const char *test, *disk;
 } devices_options;
 
 const cli_help cli_help_devices = {
     .usage = "plimsoll devices",
     .about = "Lists what this machine can train on; for a device that is not usable, the reason.",
     .examples = "  plimsoll devices\n  plimsoll devices --profiles\n"
-                "  plimsoll devices --calibrate\n  plimsoll devices --test cpu\n",
+                "  plimsoll devices --calibrate --disk /scratch\n  plimsoll devices --test cpu\n",
     .options =
         (const cli_option[]){
             {"--json", NULL, offsetof(devices_options, json), "print a JSON array"},
             {"--profiles", NULL, offsetof(devices_options, profiles),
              "list the GPUs that plan --device knows"},
             {"--calibrate", NULL, offsetof(devices_options, calibrate),
-             "measure kernels on this machine, for predicted times (a few seconds)"},
+             "measure kernels of the CPU and links of GPUs, for predicted times (a few seconds)"},
+            {"--disk", "FOLDER", offsetof(devices_options, disk),
+             "with --calibrate: measure the disk of this folder too"},
             {"--test", "DEVICE", offsetof(devices_options, test),
              "train a small network on DEVICE and check every promise"},
             {NULL},
@@ -85,7 +87,11 @@ int cmd_devices(int argc, char **argv)
     cli_args a;
     cli_parse(argc, argv, &cli_help_devices, &o, &a);
     cli_want(&a, 0, 0, "devices", "no arguments");
-    if (o.calibrate) return times_calibrate();
+    if (o.disk && !o.calibrate) {
+        cli_error("--disk FOLDER goes with --calibrate");
+        return 2;
+    }
+    if (o.calibrate) return times_calibrate(o.disk);
     if (o.test) return device_test(o.test, o.json);
     int n;
     pl_device_info *d = cli_devices(o.profiles, &n);

@@ -14,7 +14,7 @@
 
 /* The options as given; NULL or false: not given. */
 typedef struct train_options {
-    const char *out, *memory, *disk, *device, *ranks;
+    const char *out, *memory, *host_memory, *disk, *device, *ranks;
     bool fresh, json, quiet, trace_nan, print_config;
 } train_options;
 
@@ -33,6 +33,9 @@ const cli_help cli_help_train = {
             {"--out", "RUN", AT(out), "run folder; an existing run in the folder is resumed"},
             {"--memory", "SIZE", AT(memory),
              "memory budget of the whole process, e.g. 2GiB (same as memory=SIZE)"},
+            {"--host-memory", "SIZE", AT(host_memory),
+             "host memory of the process, for what the GPU has no room for (same as "
+             "host_memory=SIZE)"},
             {"--disk", "SIZE:FOLDER", AT(disk),
              "file for what the CPU's budget has no room for (same as disk=SIZE:FOLDER)"},
             {"--device", "DEVICE", AT(device), "device to train on (same as device=DEVICE)"},
@@ -191,7 +194,7 @@ static int open_and_train(trainer *t, const train_options *o, cli_args *a, char 
 int cmd_train(int argc, char **argv)
 {
     train_options o = {.ranks = NULL};
-    char device[96], disk[4200];
+    char device[96], host[64], disk[4200];
     cli_args a;
     cli_parse(argc, argv, &cli_help_train, &o, &a);
     cli_want(&a, 1, 1, "train", "one configuration");
@@ -206,6 +209,7 @@ int cmd_train(int argc, char **argv)
     t->json = o.json;
     t->quiet = o.quiet;
     t->trace_nan = o.trace_nan;
+    cli_override(&a, "host_memory", o.host_memory, host, sizeof host);
     cli_override(&a, "disk", o.disk, disk, sizeof disk);
     cli_override(&a, "device", o.device, device, sizeof device);
     a.argv = argv - 1; /* of main: the program's name comes before the command's */

@@ -12,7 +12,6 @@
  * step. Positions are printed from 1.
  */
 #include "plan_view.h"
-#include "plimsoll_levels.h"
 #include "plimsoll_ranks.h"
 
 #include <stdlib.h>
@@ -162,28 +161,6 @@ static uint64_t frozen_bytes(const pl_run *run)
     return sum;
 }
 
-/* What lies below the device, and what its moves cost. */
-static void levels_rows(const pl_run *run, FILE *out)
-{
-    pl_run_levels l = pl_run_levels_get(run);
-    const struct {
-        const char *name;
-        uint64_t bytes, budget, state;
-    } row[] = {{"host", l.host_bytes, l.host_budget_bytes, l.host_state_bytes},
-               {"disk", l.disk_bytes, l.disk_budget_bytes, l.disk_state_bytes}};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        if (!row[i].budget) continue;
-        fprintf(out, "  %-12s %11s %11s  of %s; weights and optimizer state: %s\n", row[i].name, "",
-                cli_bytes(row[i].bytes), cli_bytes(row[i].budget), cli_bytes(row[i].state));
-    }
-    if (l.moved_bytes_per_step > 0) {
-        fprintf(out, "  %-12s %11s %11s  each step; ", "moved", "",
-                cli_bytes((uint64_t)l.moved_bytes_per_step));
-        fprintf(out, "%s hidden, ", cli_ms(l.hidden_ms));
-        fprintf(out, "%s waited for\n", cli_ms(l.wait_ms));
-    }
-}
-
 /* all: the plan of the program whose keep-all arena is the largest. */
 static void print_components(const pl_run *run, const pl_plan_info *all, const pl_plan_info *p,
                              const pl_run_memory *m, FILE *out)
@@ -220,7 +197,7 @@ static void print_components(const pl_run *run, const pl_plan_info *all, const p
     if (m->minimum_found)
         fprintf(out, "  %-12s %11s %11s  smallest budget that fits\n", "minimum", "",
                 cli_bytes(m->minimum));
-    levels_rows(run, out);
+    plan_levels_print(run, out);
     fprintf(out, "  arena %llu bytes, state %llu bytes", (unsigned long long)m->arena,
             (unsigned long long)m->state);
     uint64_t frozen = frozen_bytes(run);
@@ -531,20 +508,6 @@ static void links_json(const pl_run *run, pl_json *j)
     pl_json_float(j, "link_wait_ms", l.wait_ms);
 }
 
-/* Memory below the device; nothing where the configuration allows none. */
-static void levels_json(const pl_run *run, pl_json *j)
-{
-    pl_run_levels l = pl_run_levels_get(run);
-    if (!l.host_budget_bytes && !l.disk_budget_bytes) return;
-    pl_json_uint(j, "host_bytes", l.host_bytes);
-    pl_json_uint(j, "host_budget_bytes", l.host_budget_bytes);
-    pl_json_uint(j, "disk_bytes", l.disk_bytes);
-    pl_json_uint(j, "disk_budget_bytes", l.disk_budget_bytes);
-    pl_json_float(j, "moved_bytes_per_step", l.moved_bytes_per_step);
-    pl_json_float(j, "wait_ms", l.wait_ms);
-    pl_json_float(j, "hidden_ms", l.hidden_ms);
-}
-
 void plan_json(const pl_run *run, pl_json *j)
 {
     plan_program now = plan_largest_program(run, false);
@@ -566,7 +529,7 @@ void plan_json(const pl_run *run, pl_json *j)
     pl_json_uint(j, "frozen_bytes", frozen_bytes(run));
     pl_json_uint(j, "overhead_bytes", m.overhead);
     pl_json_uint(j, "total_bytes", m.total);
-    levels_json(run, j);
+    plan_levels_json(run, j);
     pl_json_uint(j, "keep_all_bytes", all->keep_all_bytes);
     if (m.minimum_found)
         pl_json_uint(j, "minimum_bytes", m.minimum);

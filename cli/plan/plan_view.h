@@ -25,6 +25,10 @@ void plan_print(const pl_run *run, const char *name, const plan_optimisation *ro
                 FILE *out);
 void plan_json(const pl_run *run, pl_json *j);
 
+/* plan_levels.c: rows and members for memory below the device; nothing where none is allowed. */
+void plan_levels_print(const pl_run *run, FILE *out);
+void plan_levels_json(const pl_run *run, pl_json *j);
+
 /* Writes the trade-offs that the plan uses, e.g. ", decodes twice", or "". Returns buf. */
 const char *plan_tradeoffs(const pl_run *run, char *buf, size_t cap);
 

@@ -1,6 +1,7 @@
 /* times.c - says where predicted times come from: measured, calibrated or estimated. */
 #include "cli/ui.h"
 #include "plimsoll_json.h"
+#include "plimsoll_levels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,12 +102,41 @@ static void show_progress(void *ctx, int done, int total)
                 total);
 }
 
-int times_calibrate(void)
+/* Measures one link and prints its rates. */
+static pl_status calibrate_link(const char *device, const char *folder)
+{
+    double up, down;
+    pl_status rc = pl_calibrate_link(device, folder, &up, &down);
+    if (rc != PL_OK) return rc;
+    printf("%s: %.1f GB/s %s, %.1f GB/s %s\n", folder ? folder : device, up / 1e9,
+           folder ? "read" : "from host memory", down / 1e9, folder ? "written" : "to host memory");
+    return PL_OK;
+}
+
+/* Measures the link of the first GPU that can be used: a process drives one. GPUs of one model have
+ * the same rates. */
+static pl_status calibrate_links(void)
+{
+    int n;
+    pl_device_info *d = cli_devices(false, &n);
+    pl_status rc = d ? PL_OK : PL_ERR_MEMORY;
+    bool done = false;
+    for (int i = 0; i < n && rc == PL_OK && !done; i++) {
+        if (!d[i].usable || strcmp(d[i].name, "cpu") == 0) continue;
+        rc = calibrate_link(d[i].name, NULL);
+        done = true;
+    }
+    free(d);
+    return rc;
+}
+
+int times_calibrate(const char *disk)
 {
     int units = 0;
     pl_status rc = pl_calibrate(show_progress, NULL, &units);
     if (cli_terminal(stderr)) fprintf(stderr, "\r\033[K");
-    if (rc != PL_OK) return cli_fail(rc);
-    printf("measured %d kernels; plans now use these times\n", units);
-    return 0;
+    if (rc == PL_OK) printf("measured %d kernels; plans now use these times\n", units);
+    if (rc == PL_OK) rc = calibrate_links();
+    if (rc == PL_OK && disk) rc = calibrate_link("cpu", disk);
+    return rc == PL_OK ? 0 : cli_fail(rc);
 }

@@ -147,7 +147,6 @@ void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_byt
 
 void pl_budget_levels(pl_budget *b, const pl_level_opts *levels)
 {
-    pl_budget_trim(b);
     b->levels = levels;
     b->minimum = b->minimum_held = b->refused = 0;
     b->minimum_final = false;
@@ -169,6 +168,18 @@ static pl_status search_levels(pl_budget *b, uint64_t arena_budget, pl_expanded_
     bool stays = !has_homes(b) && b->how == PL_CHECKPOINT_AUTO;
     return pl__search_levels(b->search, b->levels, b->how, arena_budget, stays ? effort_of(b) : 0,
                              out);
+}
+
+pl_status pl_budget_levels_ns(pl_budget *b, uint64_t arena_budget, double *ns)
+{
+    PL_TRY(need_search(b));
+    if (!has_homes(b) && b->base.keep_all->arena_bytes <= arena_budget) {
+        *ns = 0;
+        for (uint32_t i = 0; i < b->base.units->n; i++)
+            if (b->base.units->unit[i].kind != PL_UNIT_VIEW) *ns += b->base.cost_ns[i];
+        return PL_OK;
+    }
+    return pl__search_levels_estimate(b->search, b->levels, b->how, arena_budget, ns);
 }
 
 static uint64_t arena_of(const pl_budget *b, const pl_expanded_plan *t)

@@ -55,6 +55,9 @@ void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_byt
  * earlier searches found. The plan that is set stays until the next pl_budget_set; that must follow
  * where slots live elsewhere now. */
 void pl_budget_levels(pl_budget *b, const pl_level_opts *levels);
+/* Estimates the time of the plan that pl_budget_set would find with those levels; HUGE_VAL where
+ * none is expected to fit. */
+pl_status pl_budget_levels_ns(pl_budget *b, uint64_t arena_budget, double *ns) PL_MUST_USE;
 
 /* Replaces the plan with the cheapest plan found whose arena is at most arena_budget (0: no limit).
  * PL_ERR_FIT changes nothing; the message proves by a unit that the budget is below the bound, or

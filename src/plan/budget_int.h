@@ -109,6 +109,10 @@ pl_status pl__list_units(pl__search *f, const pl_recompute_plan *plan, pl_arena 
 pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_checkpointing how,
                             uint64_t arena_budget, uint64_t effort,
                             pl_expanded_plan **out) PL_MUST_USE;
+/* Estimates the time of that plan without making it; HUGE_VAL where none is expected to fit. */
+pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
+                                     enum pl_checkpointing how, uint64_t arena_budget,
+                                     double *ns) PL_MUST_USE;
 /* Finds the smallest arena for which pl__search_levels finds a plan. */
 pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
                                     uint64_t *arena_bytes) PL_MUST_USE;

@@ -1,28 +1,44 @@
 /* budget_levels.c - plans that move values below the device, with or without recompute.
  *
- * A list of units (the keep-all order, or a list of the recompute planner) becomes a graph, the
- * moves for it are scheduled (levels/level_plan.h), and the graph with its moves is measured: bytes
- * alive at once, and predicted time with waiting. Lists with less recompute than the budget needs
- * compete with each other: moves do the rest. The fastest list whose bytes are within the budget is
- * packed.
+ * A list of units (the keep-all order, or a list of the recompute planner) becomes a graph. For
+ * each list, moves are scheduled (levels/level_plan.h) with several targets: a small target moves
+ * more and leaves more room for fetching ahead. All of these options are estimated; the fastest are
+ * planned, in order, until one is within the budget and no other is estimated to be faster.
  *
- * The schedule knows in-place reuse and gaps between buffers only roughly. So it is asked for a
- * smaller target until the measured bytes fit.
+ * The schedule knows in-place reuse and gaps between buffers only roughly. So an option is
+ * scheduled with a smaller target until the measured bytes fit.
  *
- * Invariant: the plan was packed within the budget and passed pl_plan_check. The lists do not
- * depend on the budget, so a larger budget considers all that a smaller one does. Cost: LISTS
- * questions to the recompute planner without search, some expansions for each, one packing.
+ * Invariant: the plan was packed within the budget and passed pl_plan_check. The lists and most
+ * targets do not depend on the budget, so a larger budget considers most of what a smaller one
+ * does. Cost: LISTS questions to the recompute planner without search, an estimate for each option,
+ * some expansions and packings.
  */
 #include "base/sys.h"
 #include "plan/budget_int.h"
 
-enum { LISTS = 6, TARGETS = 6 };
+#include <math.h>
+
+/* LISTS: with the keep-all order. RUNGS: targets of a list. KEPT: options that may be planned. */
+enum { LISTS = 6, RUNGS = 6, KEPT = 6, TARGETS = 6 };
+
+typedef struct option {
+    uint32_t list;
+    uint64_t target;
+    double ns; /* estimated */
+} option;
 
 typedef struct levels_search {
     pl__search *f;
     const pl_level_opts *levels;
     uint64_t budget; /* UINT64_MAX: no limit */
+    bool plain;      /* the budget is the only target */
     pl_expanded_plan *best;
+    pl_arena mem;
+    pl_expanded_plan *still[LISTS]; /* graphs without moves; 0: the keep-all order */
+    double *cost[LISTS];            /* per unit of the graph */
+    uint32_t n_lists;
+    option option[KEPT + 1]; /* fastest first */
+    uint32_t n_options;
 } levels_search;
 
 /* ---- one list ----------------------------------------------------------------------------- */
@@ -70,20 +86,32 @@ static pl_status predict(const pl_budget_base *b, const pl_level_opts *levels, p
     return rc;
 }
 
-static pl_status schedule_once(levels_search *s, const pl_expanded_plan *still, const double *cost,
-                               uint64_t target, pl_expanded_plan *t, uint64_t *peak)
+static pl_level_problem problem_of(const levels_search *s, uint32_t list)
+{
+    const pl_expanded_plan *still = s->still[list];
+    return (pl_level_problem){.g = still->x->g,
+                              .units = still->x->units,
+                              .opts = &still->opts,
+                              .n = still->x->n_order,
+                              .cost_ns = s->cost[list],
+                              .levels = s->levels};
+}
+
+static uint64_t no_limit(uint64_t bytes)
+{
+    return bytes == UINT64_MAX ? 0 : bytes;
+}
+
+static pl_status schedule_once(levels_search *s, uint32_t list, uint64_t target, uint64_t budget,
+                               pl_expanded_plan *t, uint64_t *peak)
 {
     pl_arena mem = PL_ARENA_INIT;
     pl_list_move *moves;
     uint32_t n;
-    pl_level_problem p = {.g = still->x->g,
-                          .units = still->x->units,
-                          .opts = &still->opts,
-                          .n = still->x->n_order,
-                          .cost_ns = cost,
-                          .levels = s->levels};
-    pl_status rc = pl_level_schedule(&p, target == UINT64_MAX ? 0 : target, &mem, &moves, &n);
-    if (rc == PL_OK) rc = add_moves(s->f->base, still, s->levels, moves, n, t);
+    pl_level_problem p = problem_of(s, list);
+    pl_status rc =
+        pl_level_schedule(&p, no_limit(target), no_limit(budget), &mem, &moves, &n, peak);
+    if (rc == PL_OK) rc = add_moves(s->f->base, s->still[list], s->levels, moves, n, t);
     pl_arena_release(&mem);
     if (rc == PL_OK) rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, peak);
     return rc == PL_OK ? predict(s->f->base, s->levels, t) : rc;
@@ -115,22 +143,17 @@ static bool levels_fit(const pl_level_opts *o, const pl_plan *p)
     return true;
 }
 
-/* Schedules moves for a graph without moves, asks for less until it fits, and keeps the plan if it
- * is faster than the best. */
-static pl_status try_graph(levels_search *s, const pl_expanded_plan *still)
+/* Plans an option, asks for less until it fits, and keeps the plan if it is faster than the best.
+ * The target falls with the budget. */
+static pl_status try_option(levels_search *s, const option *o)
 {
-    const pl_expansion *x = still->x;
-    pl_arena mem = PL_ARENA_INIT;
-    double *cost = pl_arena_new(&mem, double, x->units->n + 1);
-    uint64_t target = s->budget;
-    pl_status rc = cost ? PL_OK : PL_ERR_MEMORY;
-    for (uint32_t i = 0; cost && i < x->units->n; i++) cost[i] = s->f->base->cost_ns[x->base[i]];
+    uint64_t budget = s->budget, target = o->target;
+    pl_status rc = PL_OK;
     for (int k = 0; k < TARGETS && rc == PL_OK; k++) {
         pl_expanded_plan *t;
         uint64_t peak, over = 0;
-        rc = new_plan(&t);
-        if (rc != PL_OK) break;
-        rc = schedule_once(s, still, cost, target, t, &peak);
+        PL_TRY(new_plan(&t));
+        rc = schedule_once(s, o->list, target, budget, t, &peak);
         bool faster = rc == PL_OK && (!s->best || t->total_ns < s->best->total_ns);
         if (rc == PL_OK && peak > s->budget) over = peak - s->budget;
         if (faster && !over) rc = pack(s, t, &over);
@@ -143,63 +166,126 @@ static pl_status try_graph(levels_search *s, const pl_expanded_plan *still)
         }
         over += over / 8;
         if (!over || over >= target) break;
-        target -= over;
+        budget -= over;
+        if (target > budget) target = budget;
     }
-    pl_arena_release(&mem);
     return rc;
 }
 
-static pl_status try_list(levels_search *s, const uint32_t *list, uint32_t n)
+/* ---- lists ---------------------------------------------------------------------------------- */
+/* Adds a graph; its units are runs of the base's units. */
+static pl_status add_graph(levels_search *s, pl_expanded_plan *still)
 {
-    pl_expanded_plan *still;
-    PL_TRY(new_plan(&still));
-    pl_status rc = pl__expand_list(s->f->base, list, n, still);
-    if (rc == PL_OK) rc = try_graph(s, still);
-    pl__expanded_plan_free(still);
-    return rc;
+    const pl_expansion *x = still->x;
+    double *cost = pl_arena_new(&s->mem, double, x->units->n + 1);
+    s->still[s->n_lists] = still;
+    s->cost[s->n_lists++] = cost;
+    for (uint32_t i = 0; cost && i < x->units->n; i++) cost[i] = s->f->base->cost_ns[x->base[i]];
+    return cost ? PL_OK : PL_ERR_MEMORY;
 }
 
 /* The keep-all order needs no expansion of its own. */
-static pl_status try_keep_all(levels_search *s)
+static pl_status add_keep_all(levels_search *s)
 {
     const pl_budget_base *b = s->f->base;
+    pl_expansion *x = pl_arena_new(&s->mem, pl_expansion, 1);
+    pl_expanded_plan *still = pl_arena_new(&s->mem, pl_expanded_plan, 1);
+    if (!x || !still) return PL_ERR_MEMORY;
+    *x = (pl_expansion){.g = (pl_graph *)(uintptr_t)b->g, /* only read */
+                        .units = (pl_units *)(uintptr_t)b->units,
+                        .base = pl_arena_new(&s->mem, uint32_t, b->units->n + 1),
+                        .recomputed = pl_arena_new(&s->mem, bool, b->units->n + 1),
+                        .order = b->keep_all->order,
+                        .n_order = b->keep_all->n_order};
+    *still = (pl_expanded_plan){.x = x, .opts = *b->opts};
+    still->opts.fixed_order = x->order;
+    if (!x->base || !x->recomputed) return PL_ERR_MEMORY;
+    for (uint32_t i = 0; i < b->units->n; i++) x->base[i] = i;
+    return add_graph(s, still);
+}
+
+/* Adds the list of the recompute planner for that share of the keep-all bytes. *added: there is
+ * one, and its units take less than `most`. */
+static pl_status add_recompute(levels_search *s, uint32_t k, double most, bool *added)
+{
+    pl__search *f = s->f;
+    pl__candidate *c = NULL;
+    pl_expanded_plan *still;
+    uint64_t asked = f->keep_all_bytes / LISTS * k;
+    *added = false;
+    if (asked >= f->bound) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked}, &c));
+    if (!c || c->plan->cost_ns >= most) return PL_OK;
+    PL_TRY(new_plan(&still));
     pl_arena mem = PL_ARENA_INIT;
-    pl_expansion x = {.g = (pl_graph *)(uintptr_t)b->g, /* only read */
-                      .units = (pl_units *)(uintptr_t)b->units,
-                      .base = pl_arena_new(&mem, uint32_t, b->units->n + 1),
-                      .recomputed = pl_arena_new(&mem, bool, b->units->n + 1),
-                      .order = b->keep_all->order,
-                      .n_order = b->keep_all->n_order};
-    pl_expanded_plan still = {.x = &x, .opts = *b->opts};
-    still.opts.fixed_order = x.order;
-    pl_status rc = x.base && x.recomputed ? PL_OK : PL_ERR_MEMORY;
-    for (uint32_t i = 0; rc == PL_OK && i < b->units->n; i++) x.base[i] = i;
-    if (rc == PL_OK) rc = try_graph(s, &still);
+    uint32_t *list;
+    pl_status rc = pl__list_units(f, c->plan, &mem, &list);
+    if (rc == PL_OK) rc = pl__expand_list(f->base, list, c->plan->n, still);
     pl_arena_release(&mem);
+    if (rc != PL_OK) {
+        pl__expanded_plan_free(still);
+        return rc;
+    }
+    *added = true;
+    return add_graph(s, still);
+}
+
+static void free_lists(levels_search *s)
+{
+    for (uint32_t i = 1; i < s->n_lists; i++) pl__expanded_plan_free(s->still[i]);
+    pl_arena_release(&s->mem);
+    s->n_lists = s->n_options = 0;
+}
+
+/* ---- options ------------------------------------------------------------------------------- */
+static void keep_option(levels_search *s, option o)
+{
+    uint32_t at = s->n_options;
+    while (at && s->option[at - 1].ns > o.ns) {
+        s->option[at] = s->option[at - 1];
+        at--;
+    }
+    s->option[at] = o;
+    if (s->n_options < KEPT) s->n_options++;
+}
+
+/* Estimates one option; *ns is HUGE_VAL where it does not fit. */
+static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, double *ns)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    pl_level_problem p = problem_of(s, list);
+    pl_list_move *moves;
+    uint32_t n;
+    uint64_t peak;
+    pl_level_times times = {0};
+    pl_status rc =
+        pl_level_schedule(&p, no_limit(target), no_limit(s->budget), &mem, &moves, &n, &peak);
+    if (rc == PL_OK) rc = pl_level_estimate(&p, moves, n, &times);
+    pl_arena_release(&mem);
+    *ns = rc == PL_OK && peak <= s->budget ? times.total_ns : HUGE_VAL;
+    if (*ns < HUGE_VAL) keep_option(s, (option){list, target, *ns});
     return rc;
 }
 
-/* ---- all lists ---------------------------------------------------------------------------- */
-/* Tries lists that recompute, the longest last: none is faster than its units. */
-static pl_status try_recompute(levels_search *s)
+/* Estimates targets of a list, from the budget down, as long as they are not slower twice. */
+static pl_status estimate_list(levels_search *s, uint32_t list)
 {
-    pl__search *f = s->f;
-    for (uint32_t k = LISTS; k-- > 1;) {
-        pl__candidate *c;
-        uint64_t asked = f->keep_all_bytes / LISTS * k;
-        if (asked < f->bound) break;
-        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked}, &c));
-        if (!c || (s->best && c->plan->cost_ns >= s->best->total_ns)) break;
-        pl_arena mem = PL_ARENA_INIT;
-        uint32_t *list;
-        pl_status rc = pl__list_units(f, c->plan, &mem, &list);
-        if (rc == PL_OK) rc = try_list(s, list, c->plan->n);
-        pl_arena_release(&mem);
-        PL_TRY(rc);
+    double best = HUGE_VAL, ns;
+    int slower = 0;
+    uint64_t rung = s->f->keep_all_bytes;
+    PL_TRY(estimate(s, list, s->budget, &best));
+    for (int k = 0; k < RUNGS && slower < 2 && s->budget != UINT64_MAX && !s->plain;) {
+        rung -= rung / 8;
+        if (!rung) break;
+        if (rung >= s->budget) continue;
+        k++;
+        PL_TRY(estimate(s, list, rung, &ns));
+        slower = ns >= best ? slower + 1 : 0;
+        if (ns < best) best = ns;
     }
-    return PL_OK;
+    return pl__search_stopped(s->f);
 }
 
+/* ---- all lists ---------------------------------------------------------------------------- */
 static double units_ns(const pl__search *f)
 {
     double sum = 0;
@@ -223,17 +309,44 @@ static pl_status find_bound(const pl__search *f, const pl_level_opts *levels, ui
     return pl_level_bound(&p, bytes);
 }
 
-static pl_status search(levels_search *s, enum pl_checkpointing how)
+/* Estimates all options; none is faster than its units. */
+static pl_status estimate_all(levels_search *s, enum pl_checkpointing how)
 {
     enum { CLOSE = 100 }; /* less waiting than this share of a step is not worth recompute */
     double least = units_ns(s->f);
     uint64_t bound;
+    bool added = true;
     PL_TRY(find_bound(s->f, s->levels, &bound));
     if (bound > s->budget) return PL_OK;
-    PL_TRY(try_keep_all(s));
+    PL_TRY(add_keep_all(s));
+    PL_TRY(estimate_list(s, 0));
     if (how == PL_CHECKPOINT_OFF || s->levels->only_moves || s->budget == UINT64_MAX) return PL_OK;
-    if (s->best && s->best->total_ns <= least + least / CLOSE) return PL_OK;
-    return try_recompute(s);
+    for (uint32_t k = LISTS; k-- > 1 && added;) {
+        double best = s->n_options ? s->option[0].ns : HUGE_VAL;
+        if (best <= least + least / CLOSE) break;
+        PL_TRY(add_recompute(s, k, best, &added));
+        if (added) PL_TRY(estimate_list(s, s->n_lists - 1));
+    }
+    return PL_OK;
+}
+
+static pl_status search(levels_search *s, enum pl_checkpointing how)
+{
+    pl_status rc = estimate_all(s, how);
+    for (uint32_t i = 0; i < s->n_options && rc == PL_OK; i++)
+        if (!s->best || s->option[i].ns < s->best->total_ns) rc = try_option(s, &s->option[i]);
+    free_lists(s);
+    return rc;
+}
+
+pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
+                                     enum pl_checkpointing how, uint64_t arena_budget, double *ns)
+{
+    levels_search s = {.f = f, .levels = levels, .budget = arena_budget};
+    pl_status rc = estimate_all(&s, how);
+    *ns = s.n_options ? s.option[0].ns : HUGE_VAL;
+    free_lists(&s);
+    return rc;
 }
 
 /* Whether recompute alone may be faster than the best plan with moves: the quickest answer of the
@@ -302,7 +415,7 @@ pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
                                     uint64_t *arena_bytes)
 {
     enum { HALVES = 7, DOUBLES = 8 };
-    levels_search s = {.f = f, .levels = levels};
+    levels_search s = {.f = f, .levels = levels, .plain = true};
     uint64_t lo, hi;
     bool found = false;
     PL_TRY(find_bound(f, levels, &lo));

@@ -340,6 +340,7 @@ static pl_status list_off(pl_measure *m, int which, double factor, pl_str *out)
     for (uint32_t j = 0; j < b->n_units; j++) total += took[j];
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
+        if (unit >= p->base_units->n) continue; /* a move */
         off_unit u = {j, took[j], p->cost_ns[unit]};
         if (p->cost[unit].work == PL_WORK_LINK || !is_off(&u, factor, total)) continue;
         uint32_t at = n;
@@ -381,6 +382,7 @@ static pl_status put_program(pl_measure *m, int which, pl_time_table *t, int *un
     for (uint32_t j = 0; j < p->plan->n_order; j++) {
         uint32_t unit = pl_base_unit(p, p->plan->order[j]);
         double ns = took[j], sum = s[unit].ns;
+        if (unit >= n) continue;                          /* a move */
         if (p->cost[unit].work == PL_WORK_LINK) continue; /* depends on other ranks */
         if (count[unit] == 0) PL_TRY(describe(p, unit, &s[unit]));
         s[unit].ns = sum + ns;

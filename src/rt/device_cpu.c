@@ -52,7 +52,6 @@ static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call 
 
 static pl_status run_one(const pl_bound_unit *l)
 {
-    if (l->move) return pl_levels_begin(l->levels, l);
     if (l->exec) return l->exec->kernel->run(&l->call);
     if (l->bytes) memmove(l->to, l->from, l->bytes);
     return PL_OK;
@@ -87,7 +86,8 @@ static pl_status run_beside(const pl_bound_unit *l, uint32_t n, pl_async *a, uin
     return rc == PL_OK ? last : rc;
 }
 
-/* Moves run on the threads of their channels; a unit waits for the moves that it needs. */
+/* Moves run on the threads of their channels; a unit waits for the moves that it needs. Where units
+ * are timed, a move that nobody has waited for yet is timed with the run's end. */
 static pl_status run_with_moves(const pl_bound_unit *l, uint32_t n, pl_levels *levels, uint64_t *ns,
                                 uint32_t *failed)
 {
@@ -95,6 +95,10 @@ static pl_status run_with_moves(const pl_bound_unit *l, uint32_t n, pl_levels *l
     for (uint32_t i = 0; i < n && rc == PL_OK; i++) {
         uint64_t begin = ns ? pl_sys_now_ns() : 0;
         *failed = i;
+        if (l[i].move) {
+            pl_levels_begin(levels, &l[i]);
+            continue;
+        }
         for (int c = 0; c < PL_N_CHANNELS && rc == PL_OK; c++)
             if (l[i].wait[c]) rc = pl_levels_wait(levels, (pl_channel)c, l[i].wait[c]);
         if (rc == PL_OK) rc = run_one(&l[i]);

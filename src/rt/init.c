@@ -137,21 +137,52 @@ static int64_t elems_here(const pl_slot *slot, int64_t *first)
     return left < 0 ? 0 : left < n ? left : n;
 }
 
+/* Whether the device draws the slot's initial values. */
+static bool is_drawn(const pl_session *s, const pl_slot *slot)
+{
+    return s->dev->draw && pl_dtype_is_float(slot->type.dtype) && slot->init.kind <= PL_INIT_NORMAL;
+}
+
+/* Writes the initial elements [first, first + n) of a slot to a block of host memory. Where the
+ * device draws, it does so in the arena, which holds nothing yet: the bits are those of a slot on
+ * the device. */
+static pl_status init_block(pl_session *s, const pl_slot *slot, uint64_t seed, int64_t first,
+                            int64_t n, void *block)
+{
+    if (!is_drawn(s, slot)) {
+        init_part(slot, seed, first, n, block);
+        return PL_OK;
+    }
+    pl_slot_draws from = draws_of(slot, seed);
+    PL_TRY(s->dev->draw(s->arena, slot->type.dtype, &from, first, n));
+    return s->dev->read(block, s->arena, (size_t)n * pl_dtype_bytes(slot->type.dtype));
+}
+
+/* Returns the elements that pass through the host at once. */
+static int64_t block_elems(const pl_session *s, size_t elem)
+{
+    enum { BLOCK = 1 << 20, DEVICE_BLOCK = 16 << 20 }; /* bytes */
+    uint64_t bytes = s->dev->draw ? DEVICE_BLOCK : BLOCK;
+    if (s->dev->draw && bytes > s->arena_bytes) bytes = s->arena_bytes;
+    return (int64_t)(bytes / elem > 64 ? bytes / elem / 64 * 64 : 1);
+}
+
 /* A slot that lives below the device: its values pass through one block of host memory. */
 static pl_status init_below(pl_session *s, int i, uint64_t seed)
 {
-    enum { BLOCK = 1 << 18 }; /* elements */
     const pl_slot *slot = pl_store_slot(s->store, i);
     size_t elem = pl_dtype_bytes(slot->type.dtype);
     int64_t begin, drawn = elems_here(slot, &begin), all = pl_type_elems(&slot->type);
-    char *block = pl_sys_alloc(BLOCK * elem);
+    int64_t most = block_elems(s, elem);
+    char *block = pl_sys_alloc((size_t)most * elem);
     pl_status rc = block ? PL_OK : PL_ERR_MEMORY;
-    for (int64_t first = 0; first < all && rc == PL_OK; first += BLOCK) {
-        int64_t n = all - first < BLOCK ? all - first : BLOCK, left = drawn - first;
+    for (int64_t first = 0; first < all && rc == PL_OK; first += most) {
+        int64_t n = all - first < most ? all - first : most, left = drawn - first;
         int64_t here = left < 0 ? 0 : left < n ? left : n;
-        if (here) init_part(slot, seed, begin + first, here, block);
+        if (here) rc = init_block(s, slot, seed, begin + first, here, block);
         memset(block + (size_t)here * elem, 0, (size_t)(n - here) * elem);
-        rc = pl_session_write_slot(s, i, (uint64_t)first * elem, block, (size_t)n * elem);
+        if (rc == PL_OK)
+            rc = pl_session_write_slot(s, i, (uint64_t)first * elem, block, (size_t)n * elem);
     }
     pl_sys_free(block);
     return rc;
@@ -165,7 +196,7 @@ static pl_status init_slot(pl_session *s, int i, uint64_t seed)
     char *to = s->state + s->slot_at[i];
     int64_t begin, all = elems_here(slot, &begin);
     if (all < pl_type_elems(&slot->type)) PL_TRY(s->dev->fill(to, 0, pl_type_bytes(&slot->type)));
-    if (s->dev->draw && pl_dtype_is_float(slot->type.dtype) && slot->init.kind <= PL_INIT_NORMAL) {
+    if (is_drawn(s, slot)) {
         pl_slot_draws from = draws_of(slot, seed);
         return s->dev->draw(to, slot->type.dtype, &from, begin, all);
     }

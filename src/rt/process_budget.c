@@ -206,6 +206,11 @@ static uint64_t room_for_arena(const pl_process_budget *b, uint64_t margin)
     return b->bytes > taken ? b->bytes - taken : 0;
 }
 
+uint64_t pl_process_room(const pl_process_budget *b)
+{
+    return room_for_arena(b, b->margin);
+}
+
 /* One measurement of the process, the smallest of all ranks. */
 typedef struct look {
     uint64_t room;  /* for the arena, with the whole margin */

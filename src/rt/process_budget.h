@@ -57,6 +57,8 @@ pl_status pl_process_plan(pl_process_budget *b) PL_MUST_USE;
 /* Sets *bytes to the smallest arena that fits all programs, plus the host memory by which the plans
  * for that arena exceed the current plans. */
 pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes) PL_MUST_USE;
+/* Returns the bytes that the budget leaves to the arena; 0: none. */
+uint64_t pl_process_room(const pl_process_budget *b);
 /* Returns the device memory that inputs of the programs pass through. */
 uint64_t pl_process_stage_bytes(const pl_process_budget *b);
 

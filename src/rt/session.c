@@ -28,12 +28,6 @@ void *pl_session_address(const pl_session *s, const pl_place *at)
     return NULL;
 }
 
-/* Returns the offset of a place in the file of the disk level. */
-static uint64_t disk_offset(const pl_session *s, const pl_place *at)
-{
-    return at->space == PL_SPACE_STATE ? s->homes->offset[at->slot] + at->offset : at->offset;
-}
-
 static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl_bound_unit *l)
 {
     pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[unit]);
@@ -123,37 +117,6 @@ static void order_exchanges(const pl_program *p, pl_bound_program *b)
     }
 }
 
-/* ---- moves between levels ----------------------------------------------------------------- */
-/* Numbers the moves of each channel, and records at the position where a move must have ended that
- * its channel has to be that far; `wait` of a later position is at least that of an earlier one. */
-static void bind_moves(pl_session *s, const pl_program *p, pl_bound_program *b)
-{
-    const pl_plan *plan = p->plan;
-    uint32_t n[PL_N_CHANNELS] = {0};
-    for (uint32_t i = 0; i < plan->n_moves; i++) {
-        const pl_move *m = &plan->moves[i];
-        pl_bound_unit *l = &b->units[m->begin];
-        bool from_disk = m->from == PL_LEVEL_DISK, to_disk = m->to == PL_LEVEL_DISK;
-        *l = (pl_bound_unit){.from = pl_session_address(s, &m->source),
-                             .to = pl_session_address(s, &m->dest),
-                             .bytes = m->bytes,
-                             .move = ++n[m->channel],
-                             .channel = m->channel,
-                             .levels = s->levels};
-        if (from_disk) l->disk_at = disk_offset(s, &m->source);
-        if (to_disk) l->disk_at = disk_offset(s, &m->dest);
-    }
-    for (uint32_t i = 0; i < plan->n_moves; i++) {
-        const pl_move *m = &plan->moves[i];
-        uint32_t *wait = &b->units[m->end].wait[m->channel], number = b->units[m->begin].move;
-        if (number > *wait) *wait = number;
-    }
-    for (uint32_t i = 1; i <= b->n_units && plan->n_moves; i++)
-        for (int c = 0; c < PL_N_CHANNELS; c++)
-            if (b->units[i].wait[c] < b->units[i - 1].wait[c])
-                b->units[i].wait[c] = b->units[i - 1].wait[c];
-}
-
 static pl_status bind_program(pl_session *s, pl_program *p, pl_bound_program *b)
 {
     const pl_plan *plan = p->plan;
@@ -169,7 +132,7 @@ static pl_status bind_program(pl_session *s, pl_program *p, pl_bound_program *b)
             (pl_bound_unit){.from = pl_session_address(s, &plan->copies[i].from),
                             .to = pl_session_address(s, &plan->copies[i].to),
                             .bytes = plan->copies[i].bytes};
-    bind_moves(s, p, b);
+    pl_levels_bind(s, p, b);
     order_exchanges(p, b);
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
 }

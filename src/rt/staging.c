@@ -193,15 +193,43 @@ static pl_status widen_stage(pl_session *s, size_t bytes)
     return PL_OK;
 }
 
-/* Capturing may run the program, which changes the state: keeps a copy of the state on the host. */
+/* Copies the slots that the program assigns to `kept`, or back. */
+static pl_status copy_assigned(pl_session *s, const pl_bound_program *b, char *kept, bool back)
+{
+    const pl_graph *g = b->p->g;
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        int slot = pl_node_slot(g, n);
+        if (slot < 0 || !(pl_node_get(g, n)->op->flags & PL_OP_EFFECT)) continue;
+        size_t bytes = pl_type_bytes(&pl_store_slot(s->store, slot)->type);
+        PL_TRY(back ? pl_session_write_slot(s, slot, 0, kept, bytes)
+                    : pl_session_read_slot(s, slot, 0, kept, bytes));
+        kept += bytes;
+    }
+    return PL_OK;
+}
+
+static uint64_t assigned_bytes(const pl_session *s, const pl_bound_program *b)
+{
+    const pl_graph *g = b->p->g;
+    uint64_t sum = 0;
+    for (uint32_t n = 1; n < g->n_nodes; n++) {
+        int slot = pl_node_slot(g, n);
+        if (slot >= 0 && (pl_node_get(g, n)->op->flags & PL_OP_EFFECT))
+            sum += pl_type_bytes(&pl_store_slot(s->store, slot)->type);
+    }
+    return sum;
+}
+
+/* Capturing may run the program, which changes the slots that it assigns, on the device or below
+ * it: keeps a copy of them on the host. */
 static pl_status capture_beside(pl_session *s, pl_bound_program *b)
 {
-    void *kept = pl_sys_alloc(s->state_bytes + 1);
+    char *kept = pl_sys_alloc(assigned_bytes(s, b) + 1);
     if (!kept) return PL_ERR_MEMORY;
-    pl_status rc = s->dev->read(kept, s->state, s->state_bytes);
+    pl_status rc = copy_assigned(s, b, kept, false);
     if (rc == PL_OK) {
         rc = capture_program(s, b);
-        pl_status back = s->dev->write(s->state, kept, s->state_bytes);
+        pl_status back = copy_assigned(s, b, kept, true);
         if (rc == PL_OK) rc = back;
     }
     pl_sys_free(kept);

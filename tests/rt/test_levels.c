@@ -1,5 +1,6 @@
-/* test_levels.c - memory below the device: plans with moves compute the same bits, and the checker
- * rejects moves that are wrong. */
+/* test_levels.c - memory below the device: plans with moves compute the same bits, however long
+ * moves take, and the checker rejects moves that are wrong. */
+#include "rt/levels/channels.h"
 #include "rt/levels/levels.h"
 #include "rt/levels/process_levels.h"
 #include "rt/rt_int.h"
@@ -21,34 +22,48 @@ typedef struct bench {
     uint64_t offset[MOST_SLOTS];
 } bench;
 
+/* Where values go: from the CPU to disk, from a device with its own memory to the host. */
+typedef struct low {
+    const char *device;
+    uint8_t level;
+} low;
+static const low lows[] = {{"cpu", PL_LEVEL_DISK}, {"apart", PL_LEVEL_HOST}};
+
 static pl_graph *make(bench *b, uint64_t seed)
 {
     b->store = pl_store_new();
     return seed ? random_graph(b->store, seed, 60) : training_graph(b->store, 6, 64, 64);
 }
 
-/* Gives every slot that may move a home on disk. */
-static void move_slots(bench *b)
+/* Gives every slot that may move a home at that level. */
+static void move_slots(bench *b, uint8_t level)
 {
     b->homes =
         (pl_homes){.n = (uint32_t)pl_store_count(b->store), .level = b->level, .offset = b->offset};
     for (int i = 0; i < pl_store_count(b->store); i++) {
         if (!pl_program_slot_may_move(b->p, i)) continue;
-        b->level[i] = PL_LEVEL_DISK;
-        b->offset[i] = b->homes.bytes[PL_LEVEL_DISK];
-        b->homes.bytes[PL_LEVEL_DISK] +=
+        b->level[i] = level;
+        b->offset[i] = b->homes.bytes[level];
+        b->homes.bytes[level] +=
             pl_level_round_up(pl_type_bytes(&pl_store_slot(b->store, i)->type));
     }
-    b->levels = (pl_level_opts){.homes = &b->homes,
-                                .capacity = {[PL_LEVEL_DISK] = (uint64_t)1 << 30},
-                                .channel_ns = {1, 1, 1, 1},
-                                .move_ns = 1000,
-                                .only_moves = true};
+    b->levels = (pl_level_opts){
+        .homes = &b->homes, .channel_ns = {1, 1, 1, 1}, .move_ns = 1000, .only_moves = true};
+    b->levels.capacity[level] = (uint64_t)1 << 30;
+}
+
+/* Delays of channels: none, or the moves of some channels take long. */
+static void delay(bench *b, uint64_t seed)
+{
+    struct pl_channels *c = b->s->levels ? pl_levels_channels(b->s->levels) : NULL;
+    for (int k = 0; c && k < PL_N_CHANNELS; k++)
+        pl_channels_delay(c, (pl_channel)k, seed >> k & 1 ? 300 : 0, seed);
 }
 
 static void run_steps(bench *b, uint64_t seed)
 {
     CHECK_OK(pl_session_new(b->store, 1, &b->p, &b->s));
+    delay(b, seed);
     for (int i = 0; i < pl_store_count(b->store); i++) {
         const pl_slot *slot = pl_store_slot(b->store, i);
         size_t bytes = pl_type_bytes(&slot->type);
@@ -97,33 +112,40 @@ static void compare(bench *a, bench *b, uint64_t seed)
     }
 }
 
-/* All slots on disk, the arena as small as moves make it: outputs and state have the same bits. */
-TEST(levels_disk_does_not_change_bits)
+/* All slots below the device, the arena as small as moves make it, moves that are slow or quick:
+ * outputs and state have the same bits. */
+static void check_bits(const low *to, uint64_t seed, int *moves)
 {
-    int moves = 0;
-    for (uint64_t seed = 0; seed < 40; seed++) {
-        pl_compile_opts o = PL_COMPILE_INIT;
-        o.poison = seed % 2 == 0;
-        bench a = {0}, b = {0};
-        uint64_t least;
-        CHECK_OK(pl_compile(make(&a, seed), &o, &a.p));
-        CHECK_OK(pl_compile(make(&b, seed), &o, &b.p));
-        move_slots(&b);
+    pl_compile_opts o = PL_COMPILE_INIT;
+    o.device = to->device;
+    o.poison = seed % 4 == 0;
+    bench a = {0}, b = {0};
+    uint64_t least;
+    CHECK_OK(pl_compile(make(&a, seed), &o, &a.p));
+    CHECK_OK(pl_compile(make(&b, seed), &o, &b.p));
+    move_slots(&b, to->level);
 
-        CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
-        CHECK_OK(pl_program_minimum(b.p, 0, &least));
-        CHECK_OK(pl_program_set_budget(b.p, least));
-        run_steps(&a, seed);
-        run_steps(&b, seed);
+    CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
+    CHECK_OK(pl_program_minimum(b.p, 0, &least));
+    CHECK_OK(pl_program_set_budget(b.p, least));
+    run_steps(&a, seed);
+    run_steps(&b, seed);
 
-        CHECK(b.p->plan->arena_bytes <= least);
-        CHECK(b.p->plan->level_bytes[PL_LEVEL_DISK] >= b.homes.bytes[PL_LEVEL_DISK]);
-        moves += (int)b.p->plan->n_moves;
-        compare(&a, &b, seed);
-        end(&a);
-        end(&b);
+    CHECK(b.p->plan->arena_bytes <= least);
+    CHECK(b.p->plan->level_bytes[to->level] >= b.homes.bytes[to->level]);
+    *moves += (int)b.p->plan->n_moves;
+    compare(&a, &b, seed);
+    end(&a);
+    end(&b);
+}
+
+TEST(levels_do_not_change_bits)
+{
+    for (size_t k = 0; k < sizeof lows / sizeof *lows; k++) {
+        int moves = 0;
+        for (uint64_t seed = 0; seed < 32; seed++) check_bits(&lows[k], seed, &moves);
+        CHECK(moves > 160);
     }
-    CHECK(moves > 200);
 }
 
 /* The arena of a training graph shrinks by moves alone, and more memory is not slower. */
@@ -187,7 +209,7 @@ TEST(levels_checker_rejects_wrong_moves)
     bench b = {0};
     uint64_t least;
     CHECK_OK(pl_compile(make(&b, 0), NULL, &b.p));
-    move_slots(&b);
+    move_slots(&b, PL_LEVEL_DISK);
     CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
     CHECK_OK(pl_program_minimum(b.p, 0, &least));
     CHECK_OK(pl_program_set_budget(b.p, least));

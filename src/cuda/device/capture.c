@@ -10,11 +10,13 @@
  *   stream:         wait for `came`    stage -> arena, record `taken`, graph,
  *                                      outputs -> mirror[side], record `done[side]`
  *
- * so a batch is uploaded while the previous run is still going, and the GPU may start run n + 1
+ * Moves between levels have streams of their own (move_streams.h), which are captured with the units.
+ *
+ * So a batch is uploaded while the previous run is still going, and the GPU may start run n + 1
  * before the host has read the outputs of run n.
  */
 #include "base/sys.h"
-#include "cuda/device/device_int.h"
+#include "cuda/device/move_streams.h"
 #include "cuda/ops/many.h"
 
 typedef struct captured {
@@ -28,8 +30,10 @@ typedef struct captured {
 static cudaEvent_t taken;
 static const captured *stage_owner;
 
-static pl_status enqueue_one(const pl_bound_unit *l)
+static pl_status enqueue_one(pl_cuda_moves *m, const pl_bound_unit *l)
 {
+    if (l->move) return pl_cuda_moves_begin(m, l);
+    PL_TRY(pl_cuda_moves_wait(m, l));
     if (l->exec) return l->exec->kernel->run(&l->call);
     if (l->bytes)
         PL_CUDA(
@@ -40,16 +44,20 @@ static pl_status enqueue_one(const pl_bound_unit *l)
 /* Consecutive small kernels of one kind become one launch where possible (cuda/ops/many.h). */
 pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 {
+    pl_cuda_moves moves = {0};
     for (uint32_t i = 0, step; i < n; i += step) {
         const pl_call *calls[PL_CUDA_MANY];
         int n_calls;
         *failed = i;
         step = pl_cuda_together(l + i, n - i, calls, &n_calls);
-        if (n_calls > 1)
+        if (n_calls > 1) {
+            PL_TRY(pl_cuda_moves_wait(&moves, &l[i]));
             PL_TRY(pl_cuda_many_of(l[i].exec->kernel)(calls, n_calls));
-        else
-            for (uint32_t k = 0; k < step; k++) PL_TRY(enqueue_one(&l[i + k]));
+        } else {
+            for (uint32_t k = 0; k < step; k++) PL_TRY(enqueue_one(&moves, &l[i + k]));
+        }
     }
+    PL_TRY(pl_cuda_moves_end(&moves));
     *failed = 0;
     return PL_OK;
 }
@@ -60,13 +68,15 @@ pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 static pl_status run_between(const pl_bound_unit *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
                              uint32_t *failed)
 {
+    pl_cuda_moves moves = {0};
     for (uint32_t i = 0; i <= n; i++) PL_CUDA(cudaEventCreate(&at[i]));
     PL_CUDA(cudaEventRecord(at[0], pl_cuda_stream()));
     for (uint32_t i = 0; i < n; i++) {
         *failed = i;
-        PL_TRY(enqueue_one(&l[i]));
+        PL_TRY(enqueue_one(&moves, &l[i]));
         PL_CUDA(cudaEventRecord(at[i + 1], pl_cuda_stream()));
     }
+    PL_TRY(pl_cuda_moves_end(&moves));
     PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
     for (uint32_t i = 0; i < n; i++) {
         float ms = 0;

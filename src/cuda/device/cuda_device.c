@@ -139,6 +139,8 @@ static const pl_device device = {
     .access = &pl_access_staged,
     .own_memory = true,
     .gathers = true,
+    .moves = true,
+    .host_margin_bytes = (uint64_t)512 << 20,
     .margin_bytes = (uint64_t)12 << 20,
     /* a captured kernel takes about 10 KiB of the driver, and covers about six nodes */
     .node_bytes = 2560,

@@ -29,6 +29,14 @@ static bool free_of(const pl_call *c, const pl_call *const *others, int n)
     return true;
 }
 
+/* Whether a unit needs moves that the first unit of the launch does not wait for. */
+static bool waits_for_more(const pl_bound_unit *l, const pl_bound_unit *first)
+{
+    for (int c = 0; c < PL_N_CHANNELS; c++)
+        if (l->wait[c] > first->wait[c]) return true;
+    return false;
+}
+
 uint32_t pl_cuda_together(const pl_bound_unit *l, uint32_t n, const pl_call **calls, int *n_calls)
 {
     uint32_t end = 1;
@@ -38,6 +46,7 @@ uint32_t pl_cuda_together(const pl_bound_unit *l, uint32_t n, const pl_call **ca
     for (uint32_t i = 1; i < n && *n_calls < PL_CUDA_MANY; i++) {
         if (!l[i].exec && !l[i].bytes) continue;
         if (!l[i].exec || l[i].exec->kernel != l[0].exec->kernel) break;
+        if (waits_for_more(&l[i], &l[0])) break;
         if (!free_of(&l[i].call, calls, *n_calls)) break;
         calls[(*n_calls)++] = &l[i].call;
         end = i + 1;

@@ -160,7 +160,8 @@ static bool can_leave(const pl_gaps *x, uint32_t s)
     return true;
 }
 
-static void add_values(pl_gaps *x, uint8_t level, int32_t *reads)
+/* The level of a value is chosen when its first gap is taken. */
+static void add_values(pl_gaps *x, int32_t *reads)
 {
     for (uint32_t s = 0; s < x->q.n_buffers; s++) {
         const pl_buffer *b = &x->q.buffer[s];
@@ -174,19 +175,18 @@ static void add_values(pl_gaps *x, uint8_t level, int32_t *reads)
                                                .after = at,
                                                .before = reads[i],
                                                .bytes = b->bytes,
-                                               .level = level,
                                                .stores = true};
             at = reads[i];
         }
     }
 }
 
-/* Returns the level that takes moved values; PL_LEVEL_DEVICE: none. */
-static uint8_t level_for_values(const pl_level_opts *o)
+/* Whether some level takes moved values. */
+static bool has_room(const pl_level_opts *o)
 {
-    for (uint8_t level = 1; level < PL_N_LEVELS; level++)
-        if (o->capacity[level]) return level;
-    return PL_LEVEL_DEVICE;
+    bool any = false;
+    for (uint8_t level = 1; level < PL_N_LEVELS; level++) any |= o->capacity[level] != 0;
+    return any;
 }
 
 pl_status pl_gaps_list(const pl_level_problem *p, pl_arena *mem, pl_gaps *x)
@@ -203,8 +203,7 @@ pl_status pl_gaps_list(const pl_level_problem *p, pl_arena *mem, pl_gaps *x)
     for (int level = 1; level < PL_N_LEVELS && p->levels->homes; level++)
         x->used[level] = p->levels->homes->bytes[level];
     add_slots(x, list);
-    uint8_t level = level_for_values(p->levels);
-    if (level) add_values(x, level, list);
+    if (has_room(p->levels)) add_values(x, list);
     return PL_OK;
 }
 
@@ -220,17 +219,41 @@ static bool is_stored(const pl_gaps *x, const pl_gap *g)
     return false;
 }
 
+/* Returns the highest level with room for a value that is not stored yet; PL_LEVEL_DEVICE: none. */
+static uint8_t level_with_room(const pl_gaps *x, uint64_t bytes)
+{
+    for (uint8_t level = 1; level < PL_N_LEVELS; level++)
+        if (x->used[level] + pl_level_round_up(bytes) <= x->p->levels->capacity[level])
+            return level;
+    return PL_LEVEL_DEVICE;
+}
+
 /* Returns how much longer the gap is than its moves; 0: it cannot be taken. */
 static double score(const pl_gaps *x, const pl_gap *g)
 {
     const pl_level_opts *o = x->p->levels;
     bool stored = is_stored(x, g);
-    uint64_t bytes = pl_level_round_up(g->bytes);
-    if (!stored && x->used[g->level] + bytes > o->capacity[g->level]) return 0;
-    double takes = pl_gap_fetch_ns(o, g->level, g->bytes);
-    if (!stored) takes += pl_gap_store_ns(o, g->level, g->bytes);
+    uint8_t level = stored ? g->level : level_with_room(x, g->bytes);
+    if (!level) return 0;
+    double takes = pl_gap_fetch_ns(o, level, g->bytes);
+    if (!stored) takes += pl_gap_store_ns(o, level, g->bytes);
     double time = x->begin_ns[g->before] - x->begin_ns[g->after + 1];
     return (time + 1) / takes;
+}
+
+/* Takes a gap; a value that was not stored gets its level, which all its gaps have. */
+static void take(pl_gaps *x, pl_gap *g)
+{
+    if (!is_stored(x, g)) {
+        uint8_t level = level_with_room(x, g->bytes);
+        pl_gap *first = g;
+        while (first > x->gap && first[-1].buffer == g->buffer) first--;
+        for (; first < x->gap + x->n_gaps && first->buffer == g->buffer; first++)
+            first->level = level;
+        x->used[level] += pl_level_round_up(g->bytes);
+    }
+    g->taken = true;
+    for (int32_t i = g->after + 1; i < g->before; i++) x->alive[i] -= g->bytes;
 }
 
 void pl_gaps_take_all(pl_gaps *x)
@@ -260,9 +283,7 @@ pl_status pl_gaps_take(pl_gaps *x, uint64_t budget)
             if (s > most) most = s, best = g;
         }
         if (!best) break;
-        if (!is_stored(x, best)) x->used[best->level] += pl_level_round_up(best->bytes);
-        best->taken = true;
-        for (int32_t i = best->after + 1; i < best->before; i++) x->alive[i] -= best->bytes;
+        take(x, best);
     }
     return PL_OK;
 }

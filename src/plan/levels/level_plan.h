@@ -36,11 +36,14 @@ bool pl_level_slot_may_move(const pl_graph *g, const pl_units *units, int slot);
  * time: no schedule of this order needs less. */
 pl_status pl_level_bound(const pl_level_problem *p, uint64_t *bytes) PL_MUST_USE;
 
-/* Chooses moves so that about `budget` bytes of the arena are alive at most (0: no limit): first
- * those that slots below the device need, then values with the longest time between two uses. The
- * moves are sorted and lie in mem. The arena may still need more; the caller measures. */
-pl_status pl_level_schedule(const pl_level_problem *p, uint64_t budget, pl_arena *mem,
-                            pl_list_move **moves, uint32_t *n_moves) PL_MUST_USE;
+/* Chooses moves so that about `target` bytes of the arena are alive at most (0: no limit): first
+ * those that slots below the device need, then values with the longest time between two uses. Moves
+ * that are on their way may take `budget` bytes with the rest: a target below the budget leaves
+ * room for fetching ahead. The moves are sorted and lie in mem. *peak: about the most bytes alive;
+ * the caller measures. */
+pl_status pl_level_schedule(const pl_level_problem *p, uint64_t target, uint64_t budget,
+                            pl_arena *mem, pl_list_move **moves, uint32_t *n_moves,
+                            uint64_t *peak) PL_MUST_USE;
 
 /* The predicted run of a plan with moves. */
 typedef struct pl_level_times {
@@ -53,5 +56,8 @@ typedef struct pl_level_times {
  * filled unless NULL. */
 pl_status pl_level_time(const pl_plan *plan, const double *cost_ns, const pl_level_opts *o,
                         double *begin_ns, double *move_ns, pl_level_times *out) PL_MUST_USE;
+/* The same for moves of an order that is not planned yet. */
+pl_status pl_level_estimate(const pl_level_problem *p, const pl_list_move *moves, uint32_t n_moves,
+                            pl_level_times *out) PL_MUST_USE;
 
 #endif

@@ -1,8 +1,9 @@
 /* level_time.c - the predicted time of a plan with moves.
  *
  * Units run one after the other. A move begins when its position is reached and its channel is
- * free; a position begins when the moves that must have ended before it have ended. Cost: linear in
- * positions and moves.
+ * free. A unit waits for the moves that must have ended before its position. Where moves must have
+ * ended before a position at which another move begins, they made room for a fetch: the fetch waits
+ * for them, and units go on. Cost: linear in positions and moves.
  */
 #include "plan/levels/level_plan.h"
 
@@ -10,14 +11,30 @@
 
 typedef struct clock_state {
     double now, busy_until[PL_N_CHANNELS];
+    double room; /* when bytes are free that moves have left, and that nobody has taken yet */
+    double gate; /* the same for bytes that fetches have taken */
 } clock_state;
 
-/* Waits for moves that must have ended before `position`. by_end: moves sorted by end. */
-static void wait_for(const pl_plan *p, const uint32_t *by_end, uint32_t *k, int32_t position,
-                     const double *ended, clock_state *c)
+/* Moves that must have ended before `position` have. by_end: moves sorted by end. */
+static void end_before(const pl_plan *p, const uint32_t *by_end, uint32_t *k, int32_t position,
+                       const double *ended, clock_state *c)
 {
     for (; *k < p->n_moves && p->moves[by_end[*k]].end <= position; (*k)++)
-        if (ended[by_end[*k]] > c->now) c->now = ended[by_end[*k]];
+        if (ended[by_end[*k]] > c->room) c->room = ended[by_end[*k]];
+}
+
+/* Returns when a move ends that begins now. */
+static double run_move(const pl_move *v, const pl_level_opts *o, clock_state *c, double *begin)
+{
+    double *busy = &c->busy_until[v->channel];
+    *begin = *busy > c->now ? *busy : c->now;
+    if (v->to == PL_LEVEL_DEVICE) {
+        if (c->room > c->gate) c->gate = c->room;
+        if (c->gate > *begin) *begin = c->gate;
+        c->room = 0;
+    }
+    *busy = *begin + o->move_ns + o->channel_ns[v->channel] * (double)v->bytes;
+    return *busy;
 }
 
 /* Sorts moves by their end: a bucket per position. */
@@ -43,25 +60,73 @@ pl_status pl_level_time(const pl_plan *p, const double *cost_ns, const pl_level_
     pl_status rc = ended ? sort_by_end(p, &mem, &by_end) : PL_ERR_MEMORY;
     *out = (pl_level_times){0};
     for (uint32_t i = 0; rc == PL_OK && i < p->n_order; i++) {
-        wait_for(p, by_end, &k, (int32_t)i, ended, &c);
-        if (begin_ns) begin_ns[i] = c.now;
+        end_before(p, by_end, &k, (int32_t)i, ended, &c);
         if (m == p->n_moves || p->moves[m].begin != (int32_t)i) {
+            if (c.room > c.now) c.now = c.room;
+            c.room = 0;
+            if (begin_ns) begin_ns[i] = c.now;
             c.now += cost_ns[i];
             computed += cost_ns[i];
             continue;
         }
         const pl_move *v = &p->moves[m];
-        double took = o->move_ns + o->channel_ns[v->channel] * (double)v->bytes;
-        double *busy = &c.busy_until[v->channel], begin = *busy > c.now ? *busy : c.now;
-        *busy = ended[m] = begin + took;
-        out->channel_ns[v->channel] += took;
+        double begin;
+        if (begin_ns) begin_ns[i] = c.now;
+        ended[m] = run_move(v, o, &c, &begin);
+        out->channel_ns[v->channel] += ended[m] - begin;
         out->moved_bytes += (double)v->bytes;
-        if (move_ns) move_ns[2 * (size_t)m] = begin, move_ns[2 * (size_t)m + 1] = begin + took;
+        if (move_ns) move_ns[2 * (size_t)m] = begin, move_ns[2 * (size_t)m + 1] = ended[m];
         m++;
     }
-    if (rc == PL_OK) wait_for(p, by_end, &k, (int32_t)p->n_order, ended, &c);
+    for (int ch = 0; ch < PL_N_CHANNELS; ch++)
+        if (c.busy_until[ch] > c.now) c.now = c.busy_until[ch];
     pl_arena_release(&mem);
     out->total_ns = c.now;
     out->wait_ns = c.now - computed;
+    return rc;
+}
+
+/* Returns the bytes of a value. */
+static uint64_t bytes_of(const pl_level_problem *p, uint32_t val)
+{
+    return pl_stored_bytes(p->g, p->units->bits, val);
+}
+
+/* Fills the positions that expand.c gives units and moves: moves of an entry come before it. */
+static void lay_out(const pl_level_problem *p, const pl_list_move *moves, uint32_t n_moves,
+                    uint32_t *before, double *cost, pl_plan *plan)
+{
+    uint32_t k = 0, at = 0;
+    for (uint32_t i = 0; i <= p->n; i++) {
+        before[i] = at; /* the first move of the entry, or the entry */
+        for (; k < n_moves && moves[k].at == i; k++, at++)
+            plan->moves[k] =
+                (pl_move){.begin = (int32_t)at,
+                          .from = moves[k].from,
+                          .to = moves[k].to,
+                          .channel = (uint8_t)pl_channel_between(moves[k].from, moves[k].to),
+                          .bytes = bytes_of(p, moves[k].val)};
+        if (i < p->n) cost[at++] = p->cost_ns[p->opts->fixed_order[i]];
+    }
+}
+
+pl_status pl_level_estimate(const pl_level_problem *p, const pl_list_move *moves, uint32_t n_moves,
+                            pl_level_times *out)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    uint32_t n = p->n + n_moves, *before = pl_arena_new(&mem, uint32_t, p->n + 2);
+    double *cost = pl_arena_new(&mem, double, n + 1);
+    pl_plan plan = {
+        .n_order = n, .n_moves = n_moves, .moves = pl_arena_new(&mem, pl_move, n_moves + 1)};
+    pl_status rc = before && cost && plan.moves ? PL_OK : PL_ERR_MEMORY;
+    if (rc == PL_OK) lay_out(p, moves, n_moves, before, cost, &plan);
+    for (uint32_t k = 0; rc == PL_OK && k < n_moves; k++) {
+        uint32_t end = moves[k].end;
+        bool early = moves[k].to != PL_LEVEL_DEVICE && moves[k].at < end;
+        uint32_t entry = end < p->n ? before[end + 1] - 1 : n;
+        plan.moves[k].end = (int32_t)(early ? before[end] : entry);
+    }
+    if (rc == PL_OK) rc = pl_level_time(&plan, cost, p->levels, NULL, NULL, out);
+    pl_arena_release(&mem);
     return rc;
 }

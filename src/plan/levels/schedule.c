@@ -192,18 +192,21 @@ pl_status pl_level_bound(const pl_level_problem *p, uint64_t *bytes)
     return rc;
 }
 
-pl_status pl_level_schedule(const pl_level_problem *p, uint64_t budget, pl_arena *mem,
-                            pl_list_move **moves, uint32_t *n_moves)
+pl_status pl_level_schedule(const pl_level_problem *p, uint64_t target, uint64_t budget,
+                            pl_arena *mem, pl_list_move **moves, uint32_t *n_moves, uint64_t *peak)
 {
     pl_arena scratch = PL_ARENA_INIT;
     pl_gaps x;
     schedule s = {.x = &x, .budget = budget ? budget : UINT64_MAX};
     pl_status rc = pl_gaps_list(p, &scratch, &x);
-    if (rc == PL_OK) rc = pl_gaps_take(&x, budget);
+    if (rc == PL_OK) rc = pl_gaps_take(&x, target);
     if (rc == PL_OK) rc = list_moves(&s, &scratch);
+    *peak = 0;
     if (rc == PL_OK) {
         end_stores(&s);
         begin_fetches(&s);
+        for (uint32_t i = 0; i < p->n; i++)
+            if (x.alive[i] > *peak) *peak = x.alive[i];
         rc = write_moves(&s, mem, moves);
     }
     if (rc == PL_OK) *n_moves = s.n_moves;

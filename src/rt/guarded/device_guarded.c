@@ -257,6 +257,7 @@ static const pl_device guarded = {
     .access = &pl_access_staged,
     .own_memory = true,
     .node_bytes = 64, /* of captured programs */
+    .host_margin_bytes = 16 << 20,
     .alloc = guarded_alloc,
     .free = guarded_free,
     .grow = guarded_grow,

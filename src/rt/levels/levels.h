@@ -1,5 +1,5 @@
 /* levels.h - the memory below the device of one session: a pinned host block, a file, and the
- * threads that move bytes to and from the file beside the kernels.
+ * threads that move bytes beside the kernels.
  *
  *     open ... { begin, wait, begin, wait, ..., end_run } for every run ... free
  *
@@ -13,6 +13,8 @@
 #include "rt/device.h"
 
 typedef struct pl_levels pl_levels;
+struct pl_bound_program;
+struct pl_channels;
 
 /* bytes: the size of each level's block; bytes[PL_LEVEL_DEVICE] does not count. disk_dir: folder of
  * the file; needed where bytes[PL_LEVEL_DISK] is not 0. A machine without the memory, or a file
@@ -22,18 +24,24 @@ pl_status pl_levels_open(const pl_device *dev, const uint64_t bytes[PL_N_LEVELS]
 void pl_levels_free(pl_levels *l); /* NULL is fine */
 /* Returns the host block; NULL: there is none. */
 void *pl_levels_host(const pl_levels *l);
+/* Returns the host memory besides the blocks: buffers and threads. */
+uint64_t pl_levels_overhead(const pl_device *dev, const uint64_t bytes[PL_N_LEVELS]);
+struct pl_channels *pl_levels_channels(const pl_levels *l); /* for tests */
 
 /* Copy bytes [at, at + bytes) of a level's block, between runs. */
 pl_status pl_levels_read(pl_levels *l, int level, uint64_t at, void *to, size_t bytes) PL_MUST_USE;
 pl_status pl_levels_write(pl_levels *l, int level, uint64_t at, const void *from,
                           size_t bytes) PL_MUST_USE;
 
-/* Begins a move of channel READ or WRITE, after the moves that its wait[] names. The bound unit
+/* Begins a move; its channel's threads run it after the moves that its wait[] names. The bound unit
  * must outlive the run. */
-pl_status pl_levels_begin(pl_levels *l, const pl_bound_unit *move) PL_MUST_USE;
+void pl_levels_begin(pl_levels *l, const pl_bound_unit *move);
 /* Waits until the first `number` moves of a channel have ended; a move that failed is the error. */
 pl_status pl_levels_wait(pl_levels *l, pl_channel channel, uint32_t number) PL_MUST_USE;
 /* Waits for everything that has begun, and ends the run: moves are numbered from 1 again. */
 pl_status pl_levels_end_run(pl_levels *l) PL_MUST_USE;
+
+/* bind_moves.c: binds the moves of a program and records what each unit and move waits for. */
+void pl_levels_bind(const pl_session *s, const pl_program *p, struct pl_bound_program *b);
 
 #endif

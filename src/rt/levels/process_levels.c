@@ -5,8 +5,8 @@
  * fixed cost than many small ones. So frozen weights that are read once go first, moments and
  * averages next, weights that train last.
  *
- * Candidates are first compared with moves alone; the best is planned again with recompute as
- * another means.
+ * The time of every candidate is estimated; the fastest is planned. Where it does not fit after
+ * all, the next ones with more slots below the device are.
  *
  * Candidates are prefixes with a fixed share of all movable bytes, the same for every budget: a
  * larger budget considers all plans that a smaller one does.
@@ -85,25 +85,11 @@ static void place_slots(pl_process_levels *l, const movable *list, int n, int sh
     }
 }
 
-/* Whether slots are so small a part of the arena that moving them cannot matter. */
-static bool are_small(const pl_process_budget *b, const movable *list, int n)
-{
-    enum { PART = 50 };
-    uint64_t slots = 0, arena = 0;
-    for (int i = 0; i < n; i++) slots += list[i].bytes;
-    for (int i = 0; i < b->n; i++) {
-        const pl_plan_info *p = pl_program_plan(b->programs[i]);
-        if (p->arena_bytes > arena) arena = p->arena_bytes;
-    }
-    return slots < arena / PART;
-}
-
 /* Plans a candidate. *fits: it is within the budget. */
 static pl_status try_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
-                           int share, uint64_t state, bool quick, bool *fits)
+                           int share, uint64_t state, bool *fits)
 {
     place_slots(l, list, n, share);
-    l->opts.only_moves = quick;
     memcpy(l->opts.capacity, l->budget, sizeof l->opts.capacity);
     l->opts.homes = &l->homes;
     b->state_bytes = state - l->freed_bytes;
@@ -127,54 +113,75 @@ static pl_status make_homes(const pl_process_budget *b, pl_process_levels *l)
     return l->homes.level && l->homes.offset ? PL_OK : PL_ERR_MEMORY;
 }
 
-static double keep_all_ms(const pl_process_budget *b)
+static double keep_all_ns(const pl_process_budget *b, const pl_process_levels *l)
 {
     double sum = 0;
-    for (int i = 0; i < b->n; i++) sum += pl_program_plan(b->programs[i])->keep_all_ms;
+    for (int i = 0; i < b->n; i++)
+        sum +=
+            1e6 * l->weight(b->ctx, b->programs[i]) * pl_program_plan(b->programs[i])->keep_all_ms;
     return sum;
 }
 
-/* Whether nothing waits and nothing is recomputed: no other candidate is faster. */
-static bool is_free(const pl_process_budget *b)
+/* Estimates the time of a step with a candidate; HUGE_VAL where it is not expected to fit. */
+static pl_status estimate_share(pl_process_budget *b, pl_process_levels *l, const movable *list,
+                                int n, int share, uint64_t state, double *ns)
 {
-    double sum = 0;
-    for (int i = 0; i < b->n; i++) sum += pl_program_plan(b->programs[i])->predicted_step_ms;
-    return sum <= keep_all_ms(b) * 1.002;
+    place_slots(l, list, n, share);
+    memcpy(l->opts.capacity, l->budget, sizeof l->opts.capacity);
+    l->opts.homes = &l->homes;
+    b->state_bytes = state - l->freed_bytes;
+    uint64_t room = pl_process_room(b);
+    PL_TRY(b->smallest(b->ctx, &room));
+    *ns = 0;
+    for (int i = 0; i < b->n && *ns < HUGE_VAL; i++) {
+        double one = HUGE_VAL, weight = l->weight(b->ctx, b->programs[i]);
+        if (weight <= 0) continue;
+        pl_budget_levels(pl_program_budget(b->programs[i]), &l->opts);
+        if (room) PL_TRY(pl_budget_levels_ns(pl_program_budget(b->programs[i]), room, &one));
+        *ns += weight * one;
+    }
+    return PL_OK;
 }
 
-static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
-                        pl_status (*predicted_ms)(void *, double *))
+/* Sets *best to the share with the fastest estimate; -1: none is expected to fit. */
+static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                            uint64_t state, int *best)
+{
+    double least = HUGE_VAL, ns, kept = keep_all_ns(b, l);
+    int slower = 0;
+    *best = -1;
+    for (int share = 0; share <= SHARES && (share == 0 || n) && slower < 3; share++) {
+        PL_TRY(estimate_share(b, l, list, n, share, state, &ns));
+        slower = ns < HUGE_VAL && ns >= least ? slower + 1 : 0;
+        if (ns < least) least = ns, *best = share;
+        if (least <= kept * 1.002) break; /* nothing waits, nothing is recomputed */
+    }
+    uint64_t agreed = (uint64_t)(*best + 1);
+    PL_TRY(b->smallest(b->ctx, &agreed));
+    *best = (int)agreed - 1;
+    return PL_OK;
+}
+
+static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n)
 {
     uint64_t state = store_of(b) ? pl_state_bytes(store_of(b), NULL) : 0;
-    int best = -1;
-    bool fits = false, free_of_cost = false;
-    double best_ms = HUGE_VAL, ms;
-    for (int share = 0; share <= SHARES && (share == 0 || n); share++) {
-        PL_TRY(try_share(b, l, list, n, share, state, true, &fits));
-        if (!fits) continue;
-        PL_TRY(predicted_ms(b->ctx, &ms));
-        bool better = ms < best_ms;
-        if (better) best_ms = ms, best = share;
-        uint64_t none = is_free(b), done = none || are_small(b, list, n) || !better;
-        PL_TRY(b->smallest(b->ctx, &none));
-        PL_TRY(b->smallest(b->ctx, &done));
-        free_of_cost = none;
-        if (done) break;
-    }
-    if (free_of_cost) return PL_OK;
-    /* with recompute: the best candidate; where none fits, the one with the smallest state */
-    return try_share(b, l, list, n, best < 0 ? (n ? SHARES : 0) : best, state, false, &fits);
+    int best, last = n ? SHARES : 0;
+    bool fits = false;
+    PL_TRY(find_share(b, l, list, n, state, &best));
+    if (best < 0) best = last;
+    for (int share = best; share <= last && !fits; share++)
+        PL_TRY(try_share(b, l, list, n, share, state, &fits));
+    return PL_OK;
 }
 
-pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l,
-                                 pl_status (*predicted_ms)(void *ctx, double *ms))
+pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)
 {
     pl_arena mem = PL_ARENA_INIT;
     movable *list;
     int n;
     PL_TRY(make_homes(b, l));
     pl_status rc = list_movable(b, &mem, &list, &n);
-    if (rc == PL_OK) rc = choose(b, l, list, n, predicted_ms);
+    if (rc == PL_OK) rc = choose(b, l, list, n);
     pl_arena_release(&mem);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* process_levels.h - which slots live below the device, for all programs of a process.
  *
  * Slots are shared by programs, so their homes are decided for all of them at once. A candidate is
- * a prefix of the movable slots, cheapest traffic first; every candidate is planned whole
- * (process_budget.h), and the plan with the shortest predicted step wins.
+ * a prefix of the movable slots, cheapest traffic first; the candidate with the shortest estimated
+ * step is planned (process_budget.h).
  */
 #ifndef PL_RT_PROCESS_LEVELS_H
 #define PL_RT_PROCESS_LEVELS_H
@@ -10,22 +10,25 @@
 #include "plan/levels/level_plan.h"
 #include "rt/process_budget.h"
 
-/* Programs point into it: it must outlive them. Zero it, fill in budget, disk_dir and the channels'
- * times of opts. */
+/* Programs point into it: it must outlive them. Zero it, fill in budget, disk_dir, the channels'
+ * times of opts, and weight. */
 typedef struct pl_process_levels {
     uint64_t budget[PL_N_LEVELS]; /* bytes that may be used at each level */
     const char *disk_dir;         /* NULL: no disk */
+    /* Host level: bytes that the user allows the process, and what it takes besides the block. */
+    uint64_t host_asked, host_overhead;
     pl_level_opts opts;
+    /* Returns how often a step runs the program, of pl_process_budget.ctx; 0: it is no part of a
+     * step. */
+    double (*weight)(void *ctx, const pl_program *p);
     pl_arena mem; /* homes */
     pl_homes homes;
     uint64_t freed_bytes; /* of the state block, by slots that live elsewhere */
 } pl_process_levels;
 
 /* Plans like pl_process_plan, with slots and values below the device where that is needed or
- * faster. b->state_bytes is of the whole store, and is lowered to what stays on the device.
- * predicted_ms returns the time of a step with the plans that are set, the same on all ranks. */
-pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l,
-                                 pl_status (*predicted_ms)(void *ctx, double *ms)) PL_MUST_USE;
+ * faster. b->state_bytes is of the whole store, and is lowered to what stays on the device. */
+pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l) PL_MUST_USE;
 void pl_process_levels_release(pl_process_levels *l);
 
 /* ---- one program ---- */

@@ -138,6 +138,9 @@ int pl__bucket_nearest(const pl_run *r, int width, int height);
 /* Reads the keys of memory below the device into *l. *any: some may be used. */
 pl_status pl__run_read_levels(const pl_run *r, struct pl_process_levels *l, bool *any) PL_MUST_USE;
 
+/* PL_ERR_FIT when the machine or container does not have the host memory that the plan needs. */
+pl_status pl__run_check_host(const pl_run *r) PL_MUST_USE;
+
 /* ---- run_memory.c ---- */
 /* Plans r->build within the budget. Where no plan is found the build does not change, and
  * pl_run_memory_get says so. */

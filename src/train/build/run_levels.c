@@ -1,11 +1,16 @@
 /* run_levels.c - memory below the device of a run: the keys host_memory, disk and host_link. */
 #include "base/str.h"
+#include "base/sys.h"
 #include "plan/cost/host_link.h"
 #include "plimsoll_levels.h"
 #include "rt/device.h"
+#include "rt/host_limit.h"
+#include "rt/levels/link_rates.h"
 #include "rt/levels/process_levels.h"
+#include "train/data/prefetch.h"
 #include "train/run/run.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* ---- keys ------------------------------------------------------------------------------- */
@@ -35,31 +40,100 @@ static bool is_apart(const pl_run *r)
     return pl__run_own_memory(r) || pl_device_profile(pl_config_text(r->config, "device"));
 }
 
-static void set_rates(const pl_run *r, pl_process_levels *l)
+/* Returns the rates of the host link: by the key, measured on this machine, or the usual ones of
+ * the GPU. */
+static pl_host_link host_rates(const pl_run *r)
 {
     const char *asked = pl_config_text(r->config, "host_link");
-    char model[128] = "";
+    const pl_host_link *named = pl_host_link_find(asked);
     const pl_device *dev = pl__run_own_memory(r);
-    if (dev && dev->model) dev->model(model, sizeof model);
-    const pl_host_link *link = pl_host_link_find(asked),
-                       *disk = pl_disk_link_find(pl_config_text(r->config, "disk_link"));
-    if (!link) link = pl_host_link_of_card(model[0] ? model : pl_config_text(r->config, "device"));
-    l->opts.channel_ns[PL_CHANNEL_UP] = 1e9 / link->up;
-    l->opts.channel_ns[PL_CHANNEL_DOWN] = 1e9 / link->down;
-    l->opts.channel_ns[PL_CHANNEL_READ] = 1e9 / disk->up;
-    l->opts.channel_ns[PL_CHANNEL_WRITE] = 1e9 / disk->down;
-    l->opts.move_ns = is_apart(r) ? link->move_ns : disk->move_ns;
+    char owner[256] = "";
+    pl_link_rates measured;
+    if (named) return *named;
+    if (dev) pl_link_owner(dev, owner, sizeof owner);
+    pl_host_link link =
+        *pl_host_link_of_card(owner[0] ? owner : pl_config_text(r->config, "device"));
+    if (dev && !dev->plans_only && pl_link_rates_find(owner, &measured))
+        link.up = measured.up, link.down = measured.down;
+    return link;
+}
+
+static pl_host_link disk_rates(const pl_run *r, const char *folder)
+{
+    const pl_host_link *named = pl_disk_link_find(pl_config_text(r->config, "disk_link"));
+    char owner[256];
+    pl_link_rates measured;
+    if (named) return *named;
+    pl_host_link link = *pl_disk_link_find("nvme");
+    if (folder && pl_link_disk_owner(folder, owner, sizeof owner) &&
+        pl_link_rates_find(owner, &measured))
+        link.up = measured.up, link.down = measured.down;
+    return link;
+}
+
+static void set_rates(const pl_run *r, pl_process_levels *l)
+{
+    pl_host_link link = host_rates(r), disk = disk_rates(r, l->disk_dir);
+    l->opts.channel_ns[PL_CHANNEL_UP] = 1e9 / link.up;
+    l->opts.channel_ns[PL_CHANNEL_DOWN] = 1e9 / link.down;
+    l->opts.channel_ns[PL_CHANNEL_READ] = 1e9 / disk.up;
+    l->opts.channel_ns[PL_CHANNEL_WRITE] = 1e9 / disk.down;
+    l->opts.move_ns = is_apart(r) ? link.move_ns : disk.move_ns;
+}
+
+pl_status pl_calibrate_link(const char *device, const char *folder, double *up, double *down)
+{
+    const pl_device *dev;
+    char owner[256];
+    pl_link_rates r;
+    PL_TRY(pl_device_find(device, &dev));
+    PL_FAIL_IF(!folder && (!dev->own_memory || dev->plans_only), PL_ERR_ARG,
+               "device %s has no link to host memory that can be measured", device);
+    pl_link_owner(dev, owner, sizeof owner);
+    PL_FAIL_IF(folder && !pl_link_disk_owner(folder, owner, sizeof owner), PL_ERR_IO,
+               "folder %s: %s", folder, strerror(errno));
+    PL_TRY(folder ? pl_link_measure_disk(folder, &r) : pl_link_measure(dev, &r));
+    *up = r.up;
+    *down = r.down;
+    return pl_link_rates_put(owner, &r);
+}
+
+/* ---- host memory of a device with its own memory ------------------------------------------ */
+/* What a CUDA process takes of the host before its first step, for planning without the GPU:
+ * driver, libraries and code of kernels. */
+static const uint64_t planned_overhead = (uint64_t)1536 << 20;
+
+/* Returns the host memory of the process besides the block of the host level: what it holds now,
+ * blocks that inputs and samples pass through, and what first steps add. In steps of 64 MiB, so
+ * that plans do not depend on some pages. */
+static uint64_t host_overhead(const pl_run *r)
+{
+    const uint64_t grain = (uint64_t)64 << 20;
+    const pl_device *dev = pl__run_own_memory(r);
+    if (!dev || dev->plans_only) return planned_overhead;
+    uint64_t bytes = pl_sys_rss_bytes() + 2 * pl__run_stage_bytes(r) + pl_prefetch_bytes(r) +
+                     dev->host_margin_bytes;
+    return (bytes + grain - 1) / grain * grain;
+}
+
+static pl_status read_host(const pl_run *r, pl_process_levels *l)
+{
+    char asked[32], own[32];
+    l->host_asked = (uint64_t)pl_config_size(r->config, "host_memory");
+    l->host_overhead = host_overhead(r);
+    PL_FAIL_IF(l->host_asked <= l->host_overhead, PL_ERR_FIT,
+               "host_memory: %s is not more than the process itself takes of the host (%s: "
+               "program, libraries, driver, data)",
+               pl_str_bytes(l->host_asked, asked, sizeof asked),
+               pl_str_bytes(l->host_overhead, own, sizeof own));
+    l->budget[PL_LEVEL_HOST] = (l->host_asked - l->host_overhead) / PL_LEVEL_ALIGN * PL_LEVEL_ALIGN;
+    return PL_OK;
 }
 
 pl_status pl__run_read_levels(const pl_run *r, pl_process_levels *l, bool *any)
 {
     *any = false;
     bool host = !pl_config_is_null(r->config, "host_memory");
-    const pl_device *dev = pl__run_own_memory(r);
-    PL_FAIL_IF(host && dev && !dev->plans_only, PL_ERR_CONFIG,
-               "host_memory: device %s cannot run plans that use host memory yet; they can be "
-               "planned for a GPU by name (plimsoll plan ... --device h200)",
-               pl_config_text(r->config, "device"));
     PL_FAIL_IF(host && !is_apart(r), PL_ERR_CONFIG,
                "host_memory: device %s trains in host memory, which `memory` limits; the level "
                "below it is a disk (disk: 100GB:/scratch)",
@@ -69,11 +143,28 @@ pl_status pl__run_read_levels(const pl_run *r, pl_process_levels *l, bool *any)
                "disk: device %s moves to host memory only (host_memory: 32GB); files are the level "
                "below the CPU",
                pl_config_text(r->config, "device"));
-    if (host)
-        l->budget[PL_LEVEL_HOST] =
-            (uint64_t)pl_config_size(r->config, "host_memory") / PL_LEVEL_ALIGN * PL_LEVEL_ALIGN;
+    if (host) PL_TRY(read_host(r, l));
     set_rates(r, l);
     *any = host || l->disk_dir;
+    return PL_OK;
+}
+
+pl_status pl__run_check_host(const pl_run *r)
+{
+    const pl_process_levels *l = r->build ? r->build->levels : NULL;
+    uint64_t block = pl_run_levels_get(r).host_bytes;
+    pl_host_limit h;
+    char need[32], size[32], own[32], left[32];
+    if (!l || !block) return PL_OK;
+    pl_host_limit_read(r->usage.sharers, &h);
+    uint64_t total = block + l->host_overhead;
+    PL_FAIL_IF(h.free_bytes && total > h.free_bytes, PL_ERR_FIT,
+               "host_memory: the plan needs %s of host memory (%s pinned for tensors, %s for the "
+               "process); %s: %s%s; host_memory=%llu plans within it",
+               pl_str_bytes(total, need, sizeof need), pl_str_bytes(block, size, sizeof size),
+               pl_str_bytes(l->host_overhead, own, sizeof own), h.free_why,
+               pl_str_bytes(h.free_bytes, left, sizeof left),
+               r->usage.sharers > 1 ? " for each rank" : "", (unsigned long long)h.free_bytes);
     return PL_OK;
 }
 
@@ -83,7 +174,8 @@ pl_run_levels pl_run_levels_get(const pl_run *r)
     pl_run_levels out = {0};
     const pl_step_build *b = r->build;
     if (!b || !b->levels) return out;
-    out.host_budget_bytes = b->levels->budget[PL_LEVEL_HOST];
+    out.host_budget_bytes = b->levels->host_asked;
+    out.host_overhead_bytes = b->levels->host_overhead;
     out.disk_budget_bytes = b->levels->budget[PL_LEVEL_DISK];
     out.host_state_bytes = b->levels->homes.bytes[PL_LEVEL_HOST];
     out.disk_state_bytes = b->levels->homes.bytes[PL_LEVEL_DISK];

@@ -12,6 +12,7 @@
 #include "plan/cost/cost_card.h"
 #include "rt/device.h"
 #include "rt/host_limit.h"
+#include "rt/levels/levels.h"
 #include "rt/levels/process_levels.h"
 #include "rt/process_budget.h"
 #include "train/data/prefetch.h"
@@ -63,6 +64,7 @@ const char *pl_decoder_warning(void)
 void pl_run_limit_host(pl_run *r, int sharers)
 {
     pl_host_limit h;
+    r->usage.sharers = sharers;
     if (strcmp(pl_config_text(r->config, "device"), "cpu") != 0) return;
     pl_host_limit_read(sharers, &h);
     r->usage.free_limit = h.free_bytes;
@@ -100,11 +102,13 @@ static uint64_t used_bytes(const pl_run *r)
     return card ? card->used_bytes() : pl_sys_rss_bytes();
 }
 
-/* Returns the host memory for data, pictures and files, which pl_run_start will take; the budget of
- * a device does not count it. */
+/* Returns the host memory for data, pictures, files and moves, which pl_run_start will take; the
+ * budget of a device does not count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
-    return pl_prefetch_bytes(r) +
+    const uint64_t disk[PL_N_LEVELS] = {[PL_LEVEL_DISK] = 1};
+    bool moves = !pl_config_is_null(r->config, "disk") && !pl__run_own_memory(r);
+    return pl_prefetch_bytes(r) + (moves ? pl_levels_overhead(&pl_device_cpu, disk) : 0) +
            (pl__run_own_memory(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
 }
 
@@ -147,13 +151,15 @@ static pl_process_budget describe(pl_run *r)
     return b;
 }
 
-/* The predicted time of a step, the same on all ranks. */
-static pl_status ask_predicted(void *run, double *ms)
+static double ask_weight(void *run, const pl_program *p)
 {
-    uint64_t ns = (uint64_t)(pl_run_predicted_ms(run) * 1e6);
-    PL_TRY(pl__ranks_least(run, &ns));
-    *ms = (double)ns / 1e6;
-    return PL_OK;
+    double sum = 0;
+    for (int i = 0; i < pl_run_step_program_count(run); i++) {
+        pl_run_step_program t = pl_run_step_program_at(run, i);
+        if (t.run == p) sum += t.share * (double)((pl_run *)run)->build->accumulate;
+        if (t.apply == p) sum += t.share;
+    }
+    return sum;
 }
 
 /* Plans with memory below the device, where the configuration allows it. */
@@ -166,8 +172,9 @@ static pl_status plan_within(pl_run *r, pl_process_budget *b)
     if (!r->build->levels) r->build->levels = pl_sys_alloc(sizeof levels);
     if (!r->build->levels) return PL_ERR_MEMORY;
     pl_process_levels_release(r->build->levels);
+    levels.weight = ask_weight;
     *r->build->levels = levels;
-    return pl_process_plan_levels(b, r->build->levels, ask_predicted);
+    return pl_process_plan_levels(b, r->build->levels);
 }
 
 pl_status pl__run_fit(pl_run *r)

@@ -40,17 +40,20 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Memory budget of the whole process, e.g. 2GiB; kernels are recomputed until the plan "
             "fits. null: no budget."},
     {"host_memory", PL_CONFIG_SIZE, "null", .min = 1, .max = 1e15, .resume = PL_RESUME_FREE,
-     .doc = "Planning for a GPU by name: host memory for weights, optimizer state and activations "
-            "that the budget of the GPU (memory) has no room for, e.g. 32GB. null: none."},
+     .doc = "GPU: host memory of the whole process, for weights, optimizer state and activations "
+            "that the budget of the GPU (memory) has no room for, e.g. 32GB. null: such tensors "
+            "stay on the GPU."},
     {"host_link", PL_CONFIG_CHOICE, "auto",
      .choices = "auto|pcie3x8|pcie3x16|pcie4x8|pcie4x16|pcie5x8|pcie5x16", .resume = PL_RESUME_FREE,
-     .doc = "Link between GPU and host memory that times of moves are predicted with; auto: the "
-            "usual link of the GPU."},
+     .doc = "Link between GPU and host memory that times of moves are predicted with; auto: as "
+            "measured by plimsoll devices --calibrate, else the usual link of the GPU."},
     {"disk", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "CPU: size and folder of a file for state and activations that the budget (memory) "
             "has no room for, e.g. 100GB:/scratch. null: none."},
-    {"disk_link", PL_CONFIG_CHOICE, "nvme", .choices = "nvme|nvme4|sata", .resume = PL_RESUME_FREE,
-     .doc = "Disk that times of moves to and from the file of `disk` are predicted with."},
+    {"disk_link", PL_CONFIG_CHOICE, "auto", .choices = "auto|nvme|nvme4|sata",
+     .resume = PL_RESUME_FREE,
+     .doc = "Disk that times of moves to and from the file of `disk` are predicted with; auto: as "
+            "measured by plimsoll devices --calibrate --disk FOLDER, else nvme."},
     {"checkpointing", PL_CONFIG_CHOICE, "auto", .choices = "auto|off|blocks|scopes",
      .resume = PL_RESUME_FREE,
      .doc = "What is recomputed in the backward pass: what the budget needs (auto), nothing "

@@ -103,6 +103,7 @@ static pl_status check_fits(const pl_run *r)
 {
     pl_run_memory m = pl_run_memory_get(r);
     PL_TRY(check_container(r, &m));
+    PL_TRY(pl__run_check_host(r));
     char a[32], b[32];
     PL_FAIL_IF(r->usage.most_limit && m.total > r->usage.most_limit, PL_ERR_FIT,
                "training needs %s; %s: %s", pl_str_bytes(m.total, a, sizeof a), r->usage.most_why,

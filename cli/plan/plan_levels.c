@@ -1,0 +1,43 @@
+/* plan_levels.c - the part of a plan below the device, as rows of the table and as JSON. */
+#include "plan_view.h"
+#include "plimsoll_levels.h"
+
+/* What lies below the device, and what its moves cost. */
+void plan_levels_print(const pl_run *run, FILE *out)
+{
+    pl_run_levels l = pl_run_levels_get(run);
+    const struct {
+        const char *name;
+        uint64_t bytes, budget, state, overhead;
+    } row[] = {
+        {"host", l.host_bytes, l.host_budget_bytes, l.host_state_bytes, l.host_overhead_bytes},
+        {"disk", l.disk_bytes, l.disk_budget_bytes, l.disk_state_bytes, 0}};
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        if (!row[i].budget) continue;
+        fprintf(out, "  %-12s %11s %11s  of %s; weights and optimizer state: %s", row[i].name, "",
+                cli_bytes(row[i].bytes), cli_bytes(row[i].budget), cli_bytes(row[i].state));
+        if (row[i].overhead) fprintf(out, "; the process: %s", cli_bytes(row[i].overhead));
+        fputc('\n', out);
+    }
+    if (l.moved_bytes_per_step > 0) {
+        fprintf(out, "  %-12s %11s %11s  each step; ", "moved", "",
+                cli_bytes((uint64_t)l.moved_bytes_per_step));
+        fprintf(out, "%s hidden, ", cli_ms(l.hidden_ms));
+        fprintf(out, "%s waited for\n", cli_ms(l.wait_ms));
+    }
+}
+
+/* Memory below the device; nothing where the configuration allows none. */
+void plan_levels_json(const pl_run *run, pl_json *j)
+{
+    pl_run_levels l = pl_run_levels_get(run);
+    if (!l.host_budget_bytes && !l.disk_budget_bytes) return;
+    pl_json_uint(j, "host_bytes", l.host_bytes);
+    pl_json_uint(j, "host_budget_bytes", l.host_budget_bytes);
+    pl_json_uint(j, "host_overhead_bytes", l.host_overhead_bytes);
+    pl_json_uint(j, "disk_bytes", l.disk_bytes);
+    pl_json_uint(j, "disk_budget_bytes", l.disk_budget_bytes);
+    pl_json_float(j, "moved_bytes_per_step", l.moved_bytes_per_step);
+    pl_json_float(j, "wait_ms", l.wait_ms);
+    pl_json_float(j, "hidden_ms", l.hidden_ms);
+}

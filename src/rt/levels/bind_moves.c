@@ -1,0 +1,132 @@
+/* bind_moves.c - moves as bound units, and what units and moves wait for.
+ *
+ * The plan says before which position a move must have ended (M14), which is where the arena's
+ * lifetimes change. What really needs the move is the first unit after that position that touches
+ * bytes of the move, and the moves before that unit that do. Only these wait: units in between run
+ * while the move goes on.
+ *
+ * Invariant: two that touch the same bytes, one of them writing, are a move and a unit or a move
+ * that waits for it, or are ordered by the sequence of units or of one channel. Cost: for each move
+ * the units up to the first that needs it, at most FAR.
+ */
+#include "rt/levels/levels.h"
+#include "rt/rt_int.h"
+
+enum { FAR = 4096 }; /* positions that are searched; the next unit waits, whatever it touches */
+
+typedef struct range {
+    const char *at;
+    uint64_t bytes;
+} range;
+
+static bool overlap(range a, range b)
+{
+    return a.at && b.at && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
+}
+
+static bool is_fetch(const pl_move *m)
+{
+    return m->to == PL_LEVEL_DEVICE;
+}
+
+/* Returns the arena's side of a move. */
+static range device_side(const pl_move *m, const pl_bound_unit *l)
+{
+    return (range){is_fetch(m) ? l->to : l->from, l->bytes};
+}
+
+/* Returns the side of a move at the lower level, as if that level's block began at address 1. */
+static range low_side(const pl_session *s, const pl_move *m)
+{
+    const pl_place *p = is_fetch(m) ? &m->source : &m->dest;
+    uint64_t home = p->space == PL_SPACE_STATE ? s->homes->offset[p->slot] : 0;
+    return (range){(const char *)(uintptr_t)(1 + home + p->offset), m->bytes};
+}
+
+/* Whether two moves must not run at once: both touch bytes that one of them writes. */
+static bool moves_conflict(const pl_session *s, const pl_move *a, const pl_bound_unit *x,
+                           const pl_move *b, const pl_bound_unit *y)
+{
+    uint8_t low_a = is_fetch(a) ? a->from : a->to, low_b = is_fetch(b) ? b->from : b->to;
+    bool device_written = is_fetch(a) || is_fetch(b), low_written = !is_fetch(a) || !is_fetch(b);
+    if (device_written && overlap(device_side(a, x), device_side(b, y))) return true;
+    return low_written && low_a == low_b && overlap(low_side(s, a), low_side(s, b));
+}
+
+static bool call_writes(const pl_bound_unit *l, range r)
+{
+    const pl_call *c = &l->call;
+    for (int k = 0; k < c->n_out; k++)
+        if (overlap(r, (range){c->out[k], pl_type_bytes(&c->out_type[k])})) return true;
+    return overlap(r, (range){c->work, l->exec->work_bytes});
+}
+
+static bool call_reads(const pl_bound_unit *l, range r)
+{
+    const pl_call *c = &l->call;
+    for (int i = 0; i < c->n_in; i++)
+        if (overlap(r, (range){c->in[i], pl_type_bytes(&c->in_type[i])})) return true;
+    return false;
+}
+
+/* Whether a unit or copy needs the move to have ended. */
+static bool unit_conflicts(const pl_move *m, const pl_bound_unit *move, const pl_bound_unit *l)
+{
+    range r = device_side(m, move);
+    bool writes = l->exec ? call_writes(l, r) : overlap(r, (range){l->to, l->bytes});
+    if (writes || !is_fetch(m)) return writes;
+    return l->exec ? call_reads(l, r) : overlap(r, (range){l->from, l->bytes});
+}
+
+static void raise(uint32_t *wait, uint32_t number)
+{
+    if (number > *wait) *wait = number;
+}
+
+static uint64_t disk_offset(const pl_session *s, const pl_place *at)
+{
+    return at->space == PL_SPACE_STATE ? s->homes->offset[at->slot] + at->offset : at->offset;
+}
+
+static void bind_one(const pl_session *s, const pl_move *m, uint32_t number, pl_bound_unit *l)
+{
+    *l = (pl_bound_unit){.from = pl_session_address(s, &m->source),
+                         .to = pl_session_address(s, &m->dest),
+                         .bytes = m->bytes,
+                         .move = number,
+                         .channel = m->channel,
+                         .levels = s->levels};
+    if (m->from == PL_LEVEL_DISK) l->disk_at = disk_offset(s, &m->source);
+    if (m->to == PL_LEVEL_DISK) l->disk_at = disk_offset(s, &m->dest);
+}
+
+/* Records who waits for move i of the plan. next: its first move after move i. */
+static void bind_waits(const pl_session *s, const pl_plan *plan, uint32_t i, pl_bound_program *b)
+{
+    const pl_move *m = &plan->moves[i], *next = m + 1;
+    const pl_bound_unit *l = &b->units[m->begin];
+    uint32_t first = (uint32_t)(m->end > m->begin ? m->end : m->begin + 1);
+    while (next < plan->moves + plan->n_moves && next->begin < (int32_t)first) next++;
+    for (uint32_t k = first; k < b->n_units; k++) {
+        pl_bound_unit *u = &b->units[k];
+        if (!u->move) {
+            if (k - first < FAR && !unit_conflicts(m, l, u)) continue;
+            raise(&u->wait[m->channel], l->move);
+            return;
+        }
+        if (u->channel != l->channel && moves_conflict(s, m, l, next, u))
+            raise(&u->wait[m->channel], l->move);
+        next++;
+    }
+}
+
+void pl_levels_bind(const pl_session *s, const pl_program *p, pl_bound_program *b)
+{
+    const pl_plan *plan = p->plan;
+    uint32_t n[PL_N_CHANNELS] = {0};
+    for (uint32_t i = 0; i < plan->n_moves; i++) {
+        const pl_move *m = &plan->moves[i];
+        bind_one(s, m, ++n[m->channel], &b->units[m->begin]);
+    }
+    for (uint32_t i = 0; i < plan->n_moves; i++) bind_waits(s, plan, i, b);
+}

@@ -1,0 +1,287 @@
+/* test_moves.c - moves on streams beside kernels: the same bits in every order that the GPU may
+ * choose, captured as a graph or eager. */
+#include "rt/levels/levels.h"
+#include "rt/levels/process_levels.h"
+#include "rt/rt_int.h"
+#include "tests/cudasim/streams.h"
+#include "tests/lib/graphs.h"
+#include "tests/lib/test.h"
+
+#include <stdlib.h>
+
+/* The files under test, for this file alone. */
+#define pl_cuda_upload_stream   moves_upload
+#define pl_cuda_together        moves_together
+#define pl_cuda_many_of         moves_many_of
+#define pl_cuda_enqueue         moves_enqueue
+#define pl_cuda_run             moves_run
+#define pl_cuda_capture_new     moves_capture_new
+#define pl_cuda_capture_free    moves_capture_free
+#define pl_cuda_capture_send    moves_capture_send
+#define pl_cuda_capture_run     moves_capture_run
+#define pl_cuda_capture_reclaim moves_capture_reclaim
+#define pl_cuda_capture_wait    moves_capture_wait
+#define pl_cuda_capture_ms      moves_capture_ms
+#define pl_cuda_moves_wait      moves_wait
+#define pl_cuda_moves_begin     moves_begin
+#define pl_cuda_moves_end       moves_end
+#include "cuda/device/capture.c"
+#include "cuda/device/move_streams.c"
+#include "cuda/ops/many.c"
+
+cudaStream_t moves_upload(void)
+{
+    return (cudaStream_t)(uintptr_t)1;
+}
+
+/* ---- a GPU that computes with the CPU's kernels ------------------------------------------- */
+typedef struct late_kernel {
+    pl_kernel kernel; /* first: a unit's kernel is one of these */
+    const pl_kernel *real;
+} late_kernel;
+
+static void run_late(const void *ctx)
+{
+    const pl_call *c = ctx;
+    const pl_bound_unit *l =
+        (const pl_bound_unit *)((const char *)c - offsetof(pl_bound_unit, call));
+    CHECK_OK(((const late_kernel *)l->exec->kernel)->real->run(c));
+}
+
+static pl_status enqueue_call(const pl_call *c)
+{
+    sim_enqueue(run_late, c, NULL);
+    return PL_OK;
+}
+
+/* Adjacent calls of one kernel share a launch: here they run in the opposite order. */
+static pl_status enqueue_many(const pl_call *const *calls, int n)
+{
+    for (int i = n; i-- > 0;) sim_enqueue(run_late, calls[i], NULL);
+    return PL_OK;
+}
+
+pl_cuda_many_fn moves_many_of(const pl_kernel *k)
+{
+    return strcmp(k->name, "many") == 0 ? enqueue_many : NULL;
+}
+
+static pl_status sim_alloc(size_t bytes, void **out)
+{
+    *out = calloc(1, bytes + 64);
+    return PL_OK;
+}
+
+static void sim_free(void *p, size_t bytes)
+{
+    (void)bytes;
+    sim_wait();
+    free(p);
+}
+
+static pl_status sim_fill(void *to, int byte, size_t bytes)
+{
+    sim_memset(to, byte, bytes, NULL);
+    return PL_OK;
+}
+
+static pl_status sim_copy(void *to, const void *from, size_t bytes)
+{
+    sim_memcpy(to, from, bytes, cudaMemcpyDeviceToDevice, NULL);
+    sim_wait();
+    return PL_OK;
+}
+
+static const pl_device sim_device = {
+    .name = "streams",
+    .access = &pl_access_staged,
+    .own_memory = true,
+    .moves = true,
+    .alloc = sim_alloc,
+    .free = sim_free,
+    .fill = sim_fill,
+    .discard = pl_exec_discard,
+    .run = pl_cuda_run,
+    .host_alloc = sim_alloc,
+    .host_free = sim_free,
+    .write = sim_copy,
+    .read = sim_copy,
+    .capture_new = pl_cuda_capture_new,
+    .capture_free = pl_cuda_capture_free,
+    .capture_send = pl_cuda_capture_send,
+    .capture_run = pl_cuda_capture_run,
+    .capture_reclaim = pl_cuda_capture_reclaim,
+    .capture_wait = pl_cuda_capture_wait,
+    .capture_ms = pl_cuda_capture_ms,
+};
+
+/* ---- programs ----------------------------------------------------------------------------- */
+enum { MOST_SLOTS = 64, MOST_UNITS = 512, STEPS = 3 };
+
+typedef struct rig {
+    pl_store *store;
+    pl_program *p;
+    pl_session *s;
+    pl_level_opts levels;
+    pl_homes homes;
+    uint8_t level[MOST_SLOTS];
+    uint64_t offset[MOST_SLOTS];
+    late_kernel late[MOST_UNITS];
+    int n_late;
+} rig;
+
+/* Gives every slot that may move a home on the host. */
+static void move_slots(rig *b)
+{
+    b->homes =
+        (pl_homes){.n = (uint32_t)pl_store_count(b->store), .level = b->level, .offset = b->offset};
+    for (int i = 0; i < pl_store_count(b->store); i++) {
+        if (!pl_program_slot_may_move(b->p, i)) continue;
+        b->level[i] = PL_LEVEL_HOST;
+        b->offset[i] = b->homes.bytes[PL_LEVEL_HOST];
+        b->homes.bytes[PL_LEVEL_HOST] +=
+            pl_level_round_up(pl_type_bytes(&pl_store_slot(b->store, i)->type));
+    }
+    b->levels = (pl_level_opts){.homes = &b->homes,
+                                .capacity = {[PL_LEVEL_HOST] = (uint64_t)1 << 30},
+                                .channel_ns = {1, 1, 1, 1},
+                                .move_ns = 1000,
+                                .only_moves = true};
+}
+
+/* Returns a kernel that runs the unit's when the GPU comes to it; units that have the same kernel
+ * and no scratch share it. */
+static const pl_kernel *late_of(rig *b, const pl_exec *e)
+{
+    const char *name = e->work_bytes ? "one" : "many";
+    int i = 0;
+    while (i < b->n_late && (b->late[i].real != e->kernel || b->late[i].kernel.name != name)) i++;
+    if (i == b->n_late)
+        b->late[b->n_late++] = (late_kernel){
+            {.name = name, .run = enqueue_call, .release = e->kernel->release}, e->kernel};
+    return &b->late[i].kernel;
+}
+
+/* Compiles for the CPU's kernels, and moves the program to the simulated GPU. */
+static void compile(rig *b, uint64_t seed, bool eager, bool moves)
+{
+    pl_compile_opts o = PL_COMPILE_INIT;
+    uint64_t least;
+    o.device = "apart";
+    o.mode = eager ? PL_MODE_EAGER : o.mode;
+    b->store = pl_store_new();
+    CHECK_OK(pl_compile(
+        seed ? random_graph(b->store, seed, 60) : training_graph(b->store, 6, 64, 64), &o, &b->p));
+    if (moves) {
+        move_slots(b);
+        CHECK_OK(pl_program_set_levels(b->p, &b->levels, NULL));
+        CHECK_OK(pl_program_minimum(b->p, 0, &least));
+        CHECK_OK(pl_program_set_budget(b->p, least));
+    }
+    CHECK(b->p->base_units->n < MOST_UNITS);
+    for (uint32_t i = 0; i < b->p->base_units->n; i++)
+        if (b->p->exec[i].kernel) b->p->exec[i].kernel = late_of(b, &b->p->exec[i]);
+    b->p->dev = &sim_device;
+}
+
+static void run(rig *b, uint64_t seed)
+{
+    CHECK_OK(pl_session_new(b->store, 1, &b->p, &b->s));
+    for (int i = 0; i < pl_store_count(b->store); i++) {
+        const pl_slot *slot = pl_store_slot(b->store, i);
+        size_t bytes = pl_type_bytes(&slot->type);
+        void *v = malloc(bytes + 1);
+        fill_input(seed + 99, slot->name, &slot->type, v);
+        CHECK_OK(pl_session_write_slot(b->s, i, 0, v, bytes));
+        free(v);
+    }
+    for (uint64_t k = 0; k < STEPS; k++) {
+        for (int i = 0; i < pl_program_input_count(b->p); i++) {
+            const char *name = pl_program_input_name(b->p, i);
+            pl_type t;
+            void *to = pl_session_input(b->s, b->p, name, &t);
+            if (to) fill_input(seed + k, name, &t, to);
+        }
+        CHECK_OK(pl_session_run(b->s, b->p));
+    }
+    CHECK_OK(pl_session_wait(b->s));
+}
+
+static void compare(rig *a, rig *b, uint64_t seed)
+{
+    for (int i = 0; i < pl_program_output_count(a->p); i++) {
+        const char *name = pl_program_output_name(a->p, i);
+        pl_type t;
+        const void *x = pl_session_output(a->s, a->p, name, &t);
+        const void *y = pl_session_output(b->s, b->p, name, NULL);
+        CHECK_MSG(memcmp(x, y, pl_type_bytes(&t)) == 0, "seed %d: output %s", (int)seed, name);
+    }
+    for (int i = 0; i < pl_store_count(a->store); i++) {
+        size_t bytes = pl_type_bytes(&pl_store_slot(a->store, i)->type);
+        char *x = malloc(2 * bytes + 1), *y = x + bytes;
+        CHECK_OK(pl_session_read_slot(a->s, i, 0, x, bytes));
+        CHECK_OK(pl_session_read_slot(b->s, i, 0, y, bytes));
+        CHECK_MSG(memcmp(x, y, bytes) == 0, "seed %d: slot %s", (int)seed,
+                  pl_store_slot(a->store, i)->name);
+        free(x);
+    }
+}
+
+static void end(rig *b)
+{
+    pl_session_free(b->s);
+    pl_program_free(b->p);
+    pl_store_free(b->store);
+    free(b);
+}
+
+TEST(cuda_moves_do_not_change_bits_in_any_order)
+{
+    int moves = 0;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        rig *a = calloc(1, sizeof *a), *b = calloc(1, sizeof *b);
+        sim_gpu.n_graphs = sim_gpu.n_events = 0;
+        memset(channels, 0, sizeof channels);
+        fork_event = taken = NULL;
+        sim_gpu.n_streams = 2;
+        sim_gpu.draws = seed << 32;
+        sim_gpu.slow = (unsigned)seed; /* stream 0: kernels, 1: uploads, 2 and 3: moves */
+        compile(a, seed, true, false);
+        compile(b, seed, seed % 3 == 1, true);
+
+        run(a, seed);
+        run(b, seed);
+
+        moves += (int)b->p->plan->n_moves;
+        compare(a, b, seed);
+        end(a);
+        end(b);
+    }
+    CHECK(moves > 100);
+}
+
+/* Two updates share a launch, unless the second needs a move that the first does not wait for. */
+TEST(cuda_units_share_a_launch_if_they_wait_for_the_same_moves)
+{
+    float data[4][64];
+    const void *in[2] = {data[0], data[1]};
+    void *out[2] = {data[2], data[3]};
+    pl_type t = PL_TYPE(PL_F32, 64);
+    const pl_kernel many = {.name = "many"};
+    const pl_exec exec = {.kernel = &many};
+    pl_bound_unit l[2] = {{0}};
+    const pl_call *calls[PL_CUDA_MANY];
+    int n;
+    for (int i = 0; i < 2; i++) {
+        l[i].exec = &exec;
+        l[i].call = (pl_call){.in = &in[i], .out = &out[i], .n_in = 1, .n_out = 1};
+        l[i].call.in_type = l[i].call.out_type = &t;
+    }
+
+    CHECK_INT(pl_cuda_together(l, 2, calls, &n), 2);
+    CHECK_INT(n, 2);
+    l[1].wait[PL_CHANNEL_UP] = 3;
+    CHECK_INT(pl_cuda_together(l, 2, calls, &n), 1);
+    l[0].wait[PL_CHANNEL_UP] = 3;
+    CHECK_INT(pl_cuda_together(l, 2, calls, &n), 2);
+}
