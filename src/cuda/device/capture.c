@@ -10,7 +10,7 @@
  *   stream:         wait for `came`    stage -> arena, record `taken`, graph,
  *                                      outputs -> mirror[side], record `done[side]`
  *
- * Moves between levels have streams of their own (move_streams.h), which are captured with the units.
+ * Moves between levels have streams of their own (move_streams.h), captured with the units.
  *
  * So a batch is uploaded while the previous run is still going, and the GPU may start run n + 1
  * before the host has read the outputs of run n.
