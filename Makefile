@@ -52,8 +52,11 @@ CUDA_OBJ   := $(patsubst %.c,$(CUDA_DIR)/%.o,$(call find_c,src/cuda)) $(patsubst
 NVCC_SMALL := $(if $(PACKAGE),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
 # PTX of 8.0 and all code for newer GPUs come from one front-end pass, half of the work of two: both have the same instructions.
 NVCC_FLAGS  = -std=c++17 -O3 -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc -MMD -MP \
- $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
- $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a))) $(NVCC_SMALL) $(CUDA_FLAGS)
+ $(NVCC_CODE) $(NVCC_SMALL) $(CUDA_FLAGS)
+NVCC_CODE   = $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
+ $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a)))
+# Products of a warpgroup are instructions of compute capability 9.0 alone.
+$(CUDA_DIR)/src/cuda/attention/attention_wgmma.cu.o: NVCC_CODE := -gencode arch=compute_90a,code=sm_90a
 # Kernels on tensor cores are launched from 8.0 on.
 PTX        := $(OLDEST)
 $(patsubst %,$(CUDA_DIR)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_(split|mma)).h"' src/cuda/*/*.cu)): PTX := 80

@@ -200,8 +200,8 @@ typedef struct pl_nn_attention {
                       (grouped-query attention); 0: heads */
     bool causal;  /* query i sees keys 0..i */
     pl_val mask;  /* bool: true where a query may see a key; or float: added to the scores. Shape
-                      [N,M], [B,1,N,M] or any that broadcasts to [B,heads,N,M]. A mask stores the
-                      probabilities, causal alone does not. A query that sees no key gets zeros */
+                      [N,M], [B,1,N,M] or any that broadcasts to [B,heads,N,M]. Probabilities are
+                      stored only where the mask is trained. A query that sees no key gets zeros */
     pl_val
         angles; /* rotary positions [N, d/2] (pl_nn_rope_angles): turns queries and keys, N = M */
     bool half_split; /* rotation of pairs (i, i + d/2) instead of neighbours: see pl_nn_rope */

@@ -205,6 +205,11 @@ PL_API pl_val pl_broadcast_from(pl_graph *g, pl_val x, int ranks, int root, cons
 /* softmax(q k^T * scale) v over tokens, without storing the probabilities. q [B, N, H, D],
  * k, v [B, M, H, D]; scale 0 reads as 1/sqrt(D). */
 PL_API pl_val pl_attention(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal);
+/* The same with a mask that broadcasts to [B, H, N, M]: bool, true where a query sees a key; or
+ * floats that are added to the scores, numbers below -2e30 as -2e30. A query that sees no key (no
+ * score above -1e30) gets zeros. The gradient of a mask stores the probabilities. */
+PL_API pl_val pl_attention_masked(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_val mask,
+                                  double scale, bool causal);
 /* Options of cross-entropy; zero: none. */
 typedef struct pl_cross_entropy {
     double smoothing; /* share of the target that is spread evenly over all classes */

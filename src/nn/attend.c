@@ -13,45 +13,6 @@ static pl_val repeat_heads(pl_graph *g, pl_val x, int64_t times)
     return pl_reshape(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2] * times, t.dim[3]));
 }
 
-/* Where query i may see key j, [N,M]; PL_NO_VAL: everywhere. */
-static pl_val allowed(pl_graph *g, int64_t n, int64_t s, const pl_nn_attention *o)
-{
-    bool named = pl_val_ok(o->mask) && pl_val_type(g, o->mask).dtype == PL_BOOL;
-    pl_val mask = named ? o->mask : PL_NO_VAL;
-    if (!o->causal) return mask;
-    pl_type t = PL_TYPE(PL_I32, n, s);
-    pl_val earlier = pl_ge(g, pl_iota(g, t, 0), pl_iota(g, t, 1));
-    return named ? pl_and(g, mask, earlier) : earlier;
-}
-
-/* softmax over the keys that are allowed, in primitives: q [B,N,H,d], k, v [B,M,H,d]. Scores that
- * do not count are a large negative number; a row without a key divides 0 by 1. */
-static pl_val attend_masked(pl_graph *g, pl_val q, pl_val k, pl_val v, const pl_nn_attention *o)
-{
-    static const int heads_first[] = {0, 2, 1, 3};
-    pl_type t = pl_val_type(g, q);
-    int64_t keys = pl_val_type(g, k).dim[1];
-    const int64_t dim[4] = {t.dim[0], t.dim[2], t.dim[1], keys};
-    q = pl_permute(g, q, heads_first);
-    k = pl_permute(g, k, heads_first);
-    v = pl_permute(g, v, heads_first);
-    pl_val s = pl_scale(g, pl_matmul(g, q, k, false, true), o->scale);
-    pl_val seen = allowed(g, t.dim[1], keys, o);
-    if (pl_val_ok(o->mask) && pl_val_type(g, o->mask).dtype != PL_BOOL)
-        s = pl_add(g, s, pl_cast(g, o->mask, pl_val_type(g, s).dtype));
-    if (pl_val_ok(seen)) {
-        seen = pl_broadcast(g, seen, 4, dim);
-        s = pl_select(g, seen, s, pl_full_like(g, s, -1e30));
-    }
-    pl_val top = pl_stop_gradient(g, pl_max_over(g, s, PL_AXIS(3), true));
-    pl_val p = pl_exp(g, pl_sub(g, s, top));
-    if (pl_val_ok(seen)) p = pl_select(g, seen, p, pl_full_like(g, p, 0));
-    pl_val sum = pl_sum(g, p, PL_AXIS(3), true), none = pl_full_like(g, sum, 0);
-    sum = pl_select(g, pl_gt(g, sum, none), sum, pl_full_like(g, sum, 1));
-    pl_val y = pl_matmul(g, pl_div(g, p, sum), v, false, false);
-    return pl_permute(g, y, heads_first);
-}
-
 pl_val pl_nn_attend_with(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_nn_attention o)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
@@ -73,7 +34,7 @@ pl_val pl_nn_attend_with(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_nn_attent
     k = repeat_heads(g, k, o.heads / kv);
     v = repeat_heads(g, v, o.heads / kv);
     if (o.scale == 0) o.scale = 1 / sqrt((double)(tq.dim[2] / o.heads));
-    pl_val y = pl_val_ok(o.mask) ? attend_masked(g, q, k, v, &o)
+    pl_val y = pl_val_ok(o.mask) ? pl_attention_masked(g, q, k, v, o.mask, o.scale, o.causal)
                                  : pl_attention(g, q, k, v, o.scale, o.causal);
     return pl_reshape(g, y, PL_DIMS(b, n, -1));
 }

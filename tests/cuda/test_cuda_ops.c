@@ -306,6 +306,37 @@ TEST(cuda_ops_attention_of_packed_rows_matches_the_cpu)
     cuda_op_check_list(list);
 }
 
+/* Masks of bool and of floats, broadcast in several ways, on every kernel that takes them. */
+TEST(cuda_ops_attention_with_masks_matches_the_cpu)
+{
+    static const cuda_op_case list[] = {
+        {"attention_masked",
+         {{"bf16[2,35,2,16]", "bf16[2,40,2,16]", "bf16[2,40,2,16]", "bool[2,1,35,40]"}, "", {{0}}}},
+        {"attention_masked",
+         {{"f16[1,20,2,40]", "f16[1,20,2,40]", "f16[1,20,2,40]", "f16[1,2,1,20]"},
+          "causal=true",
+          {{0}}}},
+        {"attention_masked",
+         {{"f32[1,20,2,10]", "f32[1,37,2,10]", "f32[1,37,2,10]", "f32[1,2,20,37]"}, "", {{0}}}},
+        {"attention_masked_bwd",
+         {{"bf16[2,35,2,16]", "bf16[2,40,2,16]", "bf16[2,40,2,16]", "bool[2,1,35,40]",
+           "bf16[2,35,2,16]", "f32[2,2,35]", "bf16[2,35,2,16]"},
+          "",
+          {{0}, {0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_masked_bwd",
+         {{"f16[1,20,2,40]", "f16[1,20,2,40]", "f16[1,20,2,40]", "f32[1,1,20,20]", "f16[1,20,2,40]",
+           "f32[1,2,20]", "f16[1,20,2,40]"},
+          "causal=true",
+          {{0}, {0}, {0}, {0}, {0}, {4, 6, false}}}},
+        {"attention_masked_bwd",
+         {{"f32[1,20,2,10]", "f32[1,37,2,10]", "f32[1,37,2,10]", "bool[1,2,20,37]",
+           "f32[1,20,2,10]", "f32[1,2,20]", "f32[1,20,2,10]", "f32[1,2,20]"},
+          "",
+          {{0}, {0}, {0}, {0}, {0}, {4, 6, false}}}},
+        CUDA_OP_END};
+    cuda_op_check_list(list);
+}
+
 /* More inputs than one launch joins. */
 TEST(cuda_ops_concat_of_many_inputs_matches_the_cpu)
 {

@@ -35,6 +35,18 @@ pl_status pl_conv_execute(const pl_conv_plan *p, void *bound)
     PL_FAIL(PL_ERR_UNSUPPORTED, "no cuDNN in the simulator");
 }
 
+bool pl_attend_wgmma_takes(const pl_attend *a)
+{
+    (void)a;
+    return false;
+}
+
+pl_status pl_attend_wgmma_bwd(const pl_attend *a)
+{
+    (void)a;
+    return PL_ERR_UNSUPPORTED;
+}
+
 bool pl_attend_dnn_takes(const pl_attend *a, bool back)
 {
     (void)a, (void)back;

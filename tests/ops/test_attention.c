@@ -157,3 +157,113 @@ TEST(attention_memory_is_linear)
     CHECK(work[1] <= 8 * work[0]);
     CHECK(work[1] < 8192 * 8192);
 }
+
+/* ---- masks ------------------------------------------------------------------------------ */
+/* Where (7 i + 3 j) mod 5 is not 0; query 2 sees no key. [1,1,N,M] */
+static pl_val some_keys(pl_graph *g, int64_t n, int64_t m)
+{
+    pl_type t = PL_TYPE(PL_I32, 1, 1, n, m);
+    pl_val i = pl_iota(g, t, 2), j = pl_iota(g, t, 3), zero = pl_full_like(g, i, 0);
+    pl_val sum = pl_add(g, pl_scale(g, i, 7), pl_scale(g, j, 3));
+    pl_val on = pl_ne(g, pl_mod(g, sum, pl_full_like(g, i, 5)), zero);
+    return pl_and(g, on, pl_ne(g, i, pl_full_like(g, i, 2)));
+}
+
+/* As run_case, with a mask: of bool, or of numbers that are -infinity where the bool is false. */
+static attention_graph run_masked(const attention_case *c, bool numbers, bool reference)
+{
+    static const double freq[3] = {0.37, 0.61, 0.47};
+    attention_graph a = {.s = pl_store_new()};
+    a.g = pl_graph_new(a.s);
+    for (int i = 0; i < 3; i++)
+        a.in[i] = pl_input(a.g,
+                           i == 0   ? "q"
+                           : i == 1 ? "k"
+                                    : "v",
+                           PL_TYPE(PL_F32, c->b, i ? c->m : c->n, c->h, c->d));
+    a.seed = pl_input(a.g, "seed", pl_val_type(a.g, a.in[0]));
+    pl_val mask = some_keys(a.g, c->n, c->m);
+    if (numbers) {
+        pl_val x = pl_scale(
+            a.g, pl_cast(a.g, pl_iota(a.g, PL_TYPE(PL_I32, 1, c->h, 1, c->m), 3), PL_F32), 0.01);
+        mask = pl_select(a.g, pl_broadcast(a.g, mask, PL_DIMS(1, c->h, c->n, c->m)),
+                         pl_broadcast(a.g, x, PL_DIMS(1, c->h, c->n, c->m)),
+                         pl_fill(a.g, PL_TYPE(PL_F32, 1, c->h, c->n, c->m), -INFINITY));
+    }
+    a.o = pl_attention_masked(a.g, a.in[0], a.in[1], a.in[2], mask, 0, c->causal);
+    pl_grad_seeded(a.g, &a.o, &a.seed, 1, a.in, 3, a.grad);
+    if (pl_graph_status(a.g) != PL_OK) return a;
+    a.e = graph_eval_new(a.g, reference);
+    for (int i = 0; i < 3; i++) graph_eval_wave(a.e, a.in[i], freq[i]);
+    graph_eval_wave(a.e, a.seed, 0.29);
+    if (graph_eval_run(a.e) == PL_OK) return a;
+    graph_eval_free(a.e);
+    a.e = NULL;
+    return a;
+}
+
+/* Query 2 of every batch and head. */
+static double of_blind_query(attention_graph *a, const attention_case *c, pl_val v)
+{
+    double most = 0;
+    for (int64_t b = 0; b < c->b; b++)
+        for (int64_t i = 0; i < c->h * c->d; i++)
+            most = fmax(most, fabs(pl_elem_get(PL_F32, graph_eval_at(a->e, v),
+                                               (b * c->n + 2) * c->h * c->d + i)));
+    return most;
+}
+
+TEST(attention_masks_hide_keys_in_tiles_and_reference)
+{
+    static const attention_case sizes[] = {
+        {2, 5, 7, 3, 4, false, 0, 0, 0, 0},
+        {1, 66, 130, 2, 17, false, 0, 0, 0, 0},
+        {1, 70, 70, 1, 16, true, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int numbers = 0; numbers < 2; numbers++) {
+            attention_graph a = run_masked(&sizes[i], numbers, false);
+            attention_graph b = run_masked(&sizes[i], numbers, true);
+            CHECK_MSG(a.e && b.e, "%s %s", pl_graph_error(a.g), pl_error_text());
+            CHECK(worst(&a, &b, a.o) < 2e-6);
+            for (int j = 0; j < 3; j++) CHECK(worst(&a, &b, a.grad[j]) < 2e-5);
+            CHECK(of_blind_query(&a, &sizes[i], a.o) == 0);
+            CHECK(of_blind_query(&b, &sizes[i], b.grad[0]) == 0);
+            CHECK(of_blind_query(&a, &sizes[i], a.grad[0]) == 0);
+            free_case(&a);
+            free_case(&b);
+        }
+}
+
+/* A mask that is an operand of the loss keeps no value of the size of the scores alive. */
+TEST(attention_masks_store_no_probabilities)
+{
+    pl_store *s = pl_store_new();
+    pl_graph *g = pl_graph_new(s);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2, 96, 2, 16));
+    pl_val mask = pl_input(g, "mask", PL_TYPE(PL_BOOL, 2, 1, 1, 96));
+    pl_val o = pl_attention_masked(g, x, x, x, mask, 0, false), d;
+
+    pl_grad(g, o, &x, 1, &d);
+
+    CHECK_INT(pl_graph_status(g), PL_OK);
+    for (uint32_t v = 1; v < g->n_vals; v++)
+        CHECK(pl_type_elems(pl_type_of(g, v)) < 2 * 2 * 96 * 96);
+    pl_graph_free(g);
+    pl_store_free(s);
+}
+
+TEST(attention_masks_of_other_shapes_are_refused)
+{
+    pl_store *s = pl_store_new();
+    pl_graph *g = pl_graph_new(s);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 2, 6, 2, 4));
+
+    pl_attention_masked(g, x, x, x, pl_input(g, "mask", PL_TYPE(PL_BOOL, 6, 5)), 0, false);
+
+    CHECK_INT(pl_graph_status(g), PL_ERR_SHAPE);
+    CHECK_MSG(strstr(pl_graph_error(g), "mask is bool[1,1,6,5]; wants bool[2,2,6,6]"), "%s",
+              pl_graph_error(g));
+    pl_graph_free(g);
+    pl_store_free(s);
+}

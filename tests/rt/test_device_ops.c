@@ -52,6 +52,17 @@ typedef struct share {
     {{"f32" q, "f32" k, "f32" k, "f32" q, "f32" lse, "f32" q}, a, {{0}, {0}, {0}, {0}, {6, 7, false}}},
 static const pl_case long_attention[] = {LONG_ATTENTION(FORWARD) PL_CASE_END};
 static const pl_case long_attention_bwd[] = {LONG_ATTENTION(BACKWARD) PL_CASE_END};
+/* The same with masks, broadcast in every way, and heads of other sizes. */
+#define LONG_MASKED(X)                                                                               \
+    X("[2,70,2,64]", "[2,97,2,64]", "[2,2,70]", "bool[2,1,70,97]", "causal=false")                   \
+    X("[1,135,2,16]", "[1,135,2,16]", "[1,2,135]", "f32[1,2,135,135]", "causal=true")                \
+    X("[2,66,1,128]", "[2,40,1,128]", "[2,1,66]", "bool[2,1,1,40]", "scale=0.05, causal=false")      \
+    X("[1,40,1,200]", "[1,130,1,200]", "[1,1,40]", "f32[1,1,40,130]", "causal=false")
+#define MASKED(q, k, lse, mask, a) {{"f32" q, "f32" k, "f32" k, mask}, a, {{0}}},
+#define MASKED_BACK(q, k, lse, mask, a) \
+    {{"f32" q, "f32" k, "f32" k, mask, "f32" q, "f32" lse, "f32" q}, a, {{0}, {0}, {0}, {0}, {0}, {5, 7, false}}},
+static const pl_case long_masked[] = {LONG_MASKED(MASKED) PL_CASE_END};
+static const pl_case long_masked_bwd[] = {LONG_MASKED(MASKED_BACK) PL_CASE_END};
 /* The same for packed rows. */
 #define LONG_ROWS(X)                                                                             \
     X("[2,256,768]", "[2,256,4,64]", "[2,4,256]", "heads=4, q_at=0, k_at=256, v_at=512, step=64") \
@@ -369,12 +380,14 @@ static bool check_op(place *w, const pl_op *op, pl_dtype dtype)
         any |= check_one(w, op, c, index, dtype);
     for (int i = 0; card && strcmp(op->name, "matmul") == 0 && i < VECTOR_CASES; i++)
         if (!w->why[0]) check_one(w, op, &vector_cases[i], index++, dtype);
-    const pl_case *attend = !card                                         ? NULL
-                            : strcmp(op->name, "attention") == 0          ? long_attention
-                            : strcmp(op->name, "attention_bwd") == 0      ? long_attention_bwd
-                            : strcmp(op->name, "attention_rows") == 0     ? long_rows
-                            : strcmp(op->name, "attention_rows_bwd") == 0 ? long_rows_bwd
-                                                                          : NULL;
+    const pl_case *attend = !card                                           ? NULL
+                            : strcmp(op->name, "attention") == 0            ? long_attention
+                            : strcmp(op->name, "attention_bwd") == 0        ? long_attention_bwd
+                            : strcmp(op->name, "attention_rows") == 0       ? long_rows
+                            : strcmp(op->name, "attention_rows_bwd") == 0   ? long_rows_bwd
+                            : strcmp(op->name, "attention_masked") == 0     ? long_masked
+                            : strcmp(op->name, "attention_masked_bwd") == 0 ? long_masked_bwd
+                                                                            : NULL;
     for (; attend && !last_case(attend) && !w->why[0]; attend++)
         if (!check_one(w, op, attend, index++, dtype))
             wrong(w, "%s, long, case %d: %s", op->name, index, pl_error_text());

@@ -5,7 +5,8 @@
  * may be parts of larger rows. lse is the natural
  * logarithm of the sum of exponentials of a query's scores; with it the backward pass recomputes
  * any tile of probabilities. Memory besides the operands is a few tiles per thread, and for the
- * backward pass two numbers per query. causal: query i sees keys 0..i.
+ * backward pass two numbers per query. causal: query i sees keys 0..i. A query that sees no key, or
+ * only keys to whose scores the mask adds less than -1e30, has result, lse and gradients 0.
  *
  * Work is split by shape alone and every element is summed in one order, so results do not depend
  * on the number of threads.
@@ -24,7 +25,11 @@ typedef struct pl_flash {
     double scale;
     bool causal;
     const float *q, *k, *v;
-    float *o, *lse; /* forward only */
+    /* added to the scores; bool: where false, a query does not see a key. NULL: none */
+    const void *mask;
+    bool mask_is_bool;
+    int64_t mask_step[4]; /* elements from one batch, head, query and key to the next */
+    float *o, *lse;       /* forward only */
     /* backward only */
     const float *fwd_o, *fwd_lse, *d_o, *d_lse; /* d_lse may be NULL */
     float *dq, *dk, *dv;

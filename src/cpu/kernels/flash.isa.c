@@ -164,6 +164,27 @@ static void hide_later(float *s, int64_t keys, int64_t width, int64_t k0, int64_
         for (int64_t i = 0; i < least(width, k0 + k - q0); i++) s[k * TQ + i] = -INFINITY;
 }
 
+/* Adds the mask to the scores of keys [k0, k0 + keys) and queries [q0, q0 + queries), in powers of
+ * two; the score of query i and key k is s[i * of_q + k * of_k]. */
+static void add_mask(const pl_flash *f, int64_t b, int64_t h, float *s, int64_t q0, int64_t queries,
+                     int64_t of_q, int64_t k0, int64_t keys, int64_t of_k)
+{
+    const int64_t *step = f->mask_step;
+    for (int64_t i = 0; i < queries; i++) {
+        int64_t at = b * step[0] + h * step[1] + (q0 + i) * step[2] + k0 * step[3];
+        const uint8_t *seen = (const uint8_t *)f->mask + at;
+        const float *plus = (const float *)f->mask + at;
+        float *to = s + i * of_q;
+        if (f->mask_is_bool)
+            for (int64_t k = 0; k < keys; k++) to[k * of_k] += seen[k * step[3]] ? 0 : -2e30f;
+        else
+            for (int64_t k = 0; k < keys; k++) {
+                float x = plus[k * step[3]];
+                to[k * of_k] += (x < -2e30f ? -2e30f : x) * 1.44269504f;
+            }
+    }
+}
+
 static void shrink_rows(float *o, int64_t rows, int64_t d, const float *by)
 {
     for (int64_t i = 0; i < rows; i++) {
@@ -195,6 +216,7 @@ static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *
         copy_rows(kt, k + k0 * row, nk, row, d, d);
         copy_rows(vt, v + k0 * row, nk, row, d, pad);
         product(nk, width, d, kt, d, 1, qt, TQ, s, TQ, false);
+        if (f->mask) add_mask(f, b, h, s, q0, nq, 1, k0, nk, TQ);
         if (f->causal && k0 + nk > q0 + 1) hide_later(s, nk, width, k0, q0);
         for (int64_t i = 0; i < width; i += LANES)
             store(by + i, soften(s + i, nk, top + i, sum + i));
@@ -202,10 +224,12 @@ static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *
         product(nq, pad, nk, s, 1, TQ, vt, pad, o, pad, true);
     }
     for (int64_t i = 0; i < nq; i++) {
-        float inv = 1.0f / sum[i];
+        bool none = f->mask && sum[i] == 0;
+        float inv = none ? 0 : 1.0f / sum[i];
         float *to = f->o + at + i * o_row;
         for (int64_t c = 0; c < d; c++) to[c] = o[i * pad + c] * inv;
-        f->lse[(b * f->heads + h) * f->n + q0 + i] = (top[i] + log2f(sum[i])) * 0.693147181f;
+        f->lse[(b * f->heads + h) * f->n + q0 + i] =
+            none ? 0 : (top[i] + log2f(sum[i])) * 0.693147181f;
     }
 }
 
@@ -263,12 +287,19 @@ static tiles tiles_of(float *work, int64_t pad)
     return t;
 }
 
+/* A tile of queries [q0, q0 + nq) and keys [k0, k0 + nk) of one head. */
+typedef struct span {
+    int64_t b, h, q0, nq, k0, nk;
+} span;
+
 /* Processes one query tile against the key tile in t: adds to t.dk and t.dv, and sets t.dq. */
-static void backward_tile(const tiles *t, int64_t nq, int64_t nk, int64_t d, int64_t pad,
-                          const float *lse2, const float *delta, int64_t first_seen)
+static void backward_tile(const pl_flash *f, const tiles *t, span z, const float *lse2,
+                          const float *delta)
 {
-    int64_t width = pl_flash_padded(nk);
+    int64_t nq = z.nq, nk = z.nk, d = f->d, pad = pl_flash_padded(d), width = pl_flash_padded(nk);
+    int64_t first_seen = f->causal ? z.q0 - z.k0 + 1 : INT32_MAX;
     product(nq, width, d, t->q, pad, 1, t->kt, TK, t->s, TK, false);
+    if (f->mask) add_mask(f, z.b, z.h, t->s, z.q0, nq, TK, z.k0, nk, 1);
     product(nq, width, d, t->go, pad, 1, t->vt, TK, t->dp, TK, false);
     unsoften(t->s, t->dp, nq, nk, lse2, delta, first_seen);
     product(nk, pad, nq, t->s, 1, TK, t->go, pad, t->dv, pad, true);
@@ -303,8 +334,7 @@ static void backward(const pl_flash *f, int64_t b, int64_t h, int64_t k0, int64_
             int64_t nq = least(TQ, f->n - i);
             copy_rows(t.q, f->q + queries + i * row, nq, row, d, pad);
             copy_rows(t.go, f->d_o + outs + i * o_row, nq, o_row, d, pad);
-            backward_tile(&t, nq, nk, d, pad, lse2 + i, delta + i,
-                          f->causal ? i - j + 1 : INT32_MAX);
+            backward_tile(f, &t, (span){b, h, i, nq, j, nk}, lse2 + i, delta + i);
             put_rows(dq + dq_at + i * dq_row, t.dq, nq, dq_row, d, pad, scale, !first);
         }
         put_rows(f->dk + at, t.dk, nk, row, d, pad, scale, false);

@@ -7,6 +7,7 @@
 #include "cuda/attention/attention.h"
 #include "cuda/device/limits.h"
 #include "ops/net/attention.h"
+#include "plan/cost/kernel_sizes.h"
 
 #include <string.h>
 
@@ -24,6 +25,12 @@ static pl_attend attend_of(const pl_call *c)
     a.step = z.step;
     a.scale = z.scale;
     a.causal = z.causal;
+    a.masked = z.masked;
+    a.mask = (pl_attend_mask){.batch = z.mask_step[0],
+                              .head = z.mask_step[1],
+                              .query = z.mask_step[2],
+                              .key = z.mask_step[3],
+                              .type = z.mask_type};
     a.dtype = z.dtype;
     a.lse_type = z.back ? z.lse_type : PL_F32;
     a.d_lse_type = z.d_lse_type;
@@ -41,6 +48,7 @@ static void bind(pl_attend *a, const pl_call *c)
     a->q = x.in[0];
     a->k = x.in[1];
     a->v = x.in[2];
+    a->mask.at = x.mask;
     for (int i = 0; i < 3; i++) a->out[i] = x.out[i];
     a->work = c->work;
     a->o = x.o;
@@ -73,6 +81,9 @@ static pl_attend part_of(const pl_attend *whole, int64_t at, int64_t slice)
     for (int i = 0; back && i < 2; i++) *outs[i] = (const char *)*outs[i] + at * a.n * token;
     for (int i = 0; i < 2; i++) *of_m[i] = (const char *)*of_m[i] + at * a.m * of_row;
     a.q = (const char *)a.q + at * a.n * of_row;
+    if (a.masked)
+        a.mask.at =
+            (const char *)a.mask.at + at * a.mask.batch * (int64_t)pl_dtype_bytes(a.mask.type);
     a.out[0] = (char *)a.out[0] + at * a.n * (back ? of_row : token);
     if (!back) {
         a.out[1] = (char *)a.out[1] + rows * (a.dtype == PL_F64 ? 8 : 4);
@@ -122,8 +133,14 @@ static bool nothing(const pl_attend *a)
 static bool dnn_takes(const pl_call *c)
 {
     pl_attend a = attend_of(c);
-    return !pl_attention_sizes_of(c).d_lse && pl_attend_mma_takes(&a) &&
+    return !pl_attention_sizes_of(c).d_lse && !a.masked && pl_attend_mma_takes(&a) &&
            pl_attend_dnn_takes(&a, is_back(c));
+}
+
+static bool wgmma_takes(const pl_call *c)
+{
+    pl_attend a = slice_call(c);
+    return a.n * a.m >= PL_ATTEND_WGMMA_PAIRS && pl_attend_wgmma_takes(&a);
 }
 
 static bool mma_takes(const pl_call *c)
@@ -141,7 +158,7 @@ static bool tf32_takes(const pl_call *c)
 static bool split_takes(const pl_call *c)
 {
     pl_attend a = slice_call(c);
-    return pl_attend_split_takes(&a);
+    return !a.masked && pl_attend_split_takes(&a);
 }
 
 static bool f32_takes(const pl_call *c)
@@ -249,6 +266,15 @@ static pl_status dnn_run(const pl_call *c)
     return pl_attend_dnn_run(c->prep, &a);
 }
 
+/* attention_mma.cu computes operands at odd addresses. */
+static pl_status wgmma_run(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    bind(&a, c);
+    const void *at[7] = {a.q, a.k, a.v, a.d_o, a.out[0], a.out[1], a.out[2]};
+    return run_slices(&a, pl_cuda_aligned(at, 7) ? pl_attend_wgmma_bwd : pl_attend_mma_bwd);
+}
+
 static pl_status tf32_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
@@ -318,6 +344,7 @@ static const pl_kernel forward_kernels[] = {
     PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
+    {"wgmma", wgmma_takes, backward_prepare, NULL, wgmma_run},
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
     {"tf32", tf32_takes, tf32_prepare, NULL, tf32_backward},
     {"split", split_takes, split_prepare, NULL, split_backward},
@@ -330,4 +357,6 @@ const pl_cuda_entry pl_cuda_attention[] = {{"attention", forward_kernels},
                                            {"attention_bwd", backward_kernels},
                                            {"attention_rows", forward_kernels},
                                            {"attention_rows_bwd", backward_kernels},
+                                           {"attention_masked", forward_kernels},
+                                           {"attention_masked_bwd", backward_kernels},
                                            {NULL, NULL}};

@@ -13,15 +13,24 @@
 extern "C" {
 #endif
 
+/* Numbers that are added to scores, or bool: where false, a query does not see a key (see
+ * ops/net/attention_masked.c). */
+typedef struct pl_attend_mask {
+    const void *at;                  /* NULL: none */
+    int64_t batch, head, query, key; /* elements from one to the next */
+    pl_dtype type;
+} pl_attend_mask;
+
 typedef struct pl_attend {
     int64_t batch, n, m, heads, d;
     /* of q, k, v and their gradients: elements from one token to the next, from one head to the
      * next; heads * d and d where they are separate tensors */
     int64_t row, step;
     double scale;
-    bool causal;
-    pl_dtype dtype; /* of all but lse and d_lse */
+    bool causal, masked;
+    pl_dtype dtype; /* of all but lse, d_lse and the mask */
     pl_dtype lse_type, d_lse_type;
+    pl_attend_mask mask;
     const void *q, *k, *v;
     const void *o, *lse, *d_o, *d_lse; /* backward; d_lse may be NULL */
     void *out[3];                      /* o, lse;  dq, dk, dv */
@@ -35,6 +44,7 @@ typedef struct pl_attend_shape {
     int n, m, heads, d, row, step;
     float scale;
     bool causal, wide; /* wide: rows of operands and results are multiples of 16 bytes */
+    pl_attend_mask mask;
 } pl_attend_shape;
 /* Whether q, k and v lie in one row. */
 static inline bool pl_attend_packed(const pl_attend *a)
@@ -53,6 +63,7 @@ static inline pl_attend_shape pl_attend_shape_of(const pl_attend *a, const void 
     z.step = (int)a->step;
     z.scale = (float)a->scale;
     z.causal = a->causal;
+    z.mask = a->mask;
     z.wide = a->d * (int64_t)pl_dtype_bytes(a->dtype) % 16 == 0 && pl_cuda_aligned(p, n);
     return z;
 }
@@ -77,6 +88,9 @@ pl_status pl_attend_plain_bwd(const pl_attend *a) PL_MUST_USE;
 bool pl_attend_mma_takes(const pl_attend *a);
 pl_status pl_attend_mma(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
+/* The same with a mask. largest: NULL, or of f32 operands that were rounded to f16, with results of
+ * f32. attention_masked.cu */
+pl_status pl_attend_masked_mma(const pl_attend *a, bool back, const unsigned *largest) PL_MUST_USE;
 /* The same types by cuDNN, where it has an engine that is worth it; heads of up to 256 that come in
  * eights, operands at multiples of 16 bytes. back: the gradient, without d_lse. attention_dnn.c */
 bool pl_attend_dnn_takes(const pl_attend *a, bool back);
@@ -84,6 +98,10 @@ pl_status pl_attend_dnn_prepare(const pl_attend *a, bool back, void **prep,
                                 size_t *work_bytes) PL_MUST_USE;
 void pl_attend_dnn_release(void *prep); /* NULL is fine */
 pl_status pl_attend_dnn_run(void *prep, const pl_attend *a) PL_MUST_USE;
+/* The gradient on Hopper's warpgroup products: 16-bit heads of 40 to 128 that come in eights,
+ * operands at multiples of 16 bytes. attention_wgmma.cu */
+bool pl_attend_wgmma_takes(const pl_attend *a);
+pl_status pl_attend_wgmma_bwd(const pl_attend *a) PL_MUST_USE;
 /* f32 rounded to TF32's 11 bits, where pl_cuda_tf32() says so; heads of up to 128.
  * attention_tf32.cu */
 bool pl_attend_tf32_takes(const pl_attend *a);

@@ -13,6 +13,7 @@
  * the start (to_query): two more products, and no scratch.
  */
 #include "cuda/attention/attention.h"
+#include "cuda/attention/mask.h"
 #include "cuda/device/launch.h"
 
 #include <math.h>
@@ -169,6 +170,14 @@ static __device__ void store(float *to, int64_t stride, float (*v)[D / SIDE], co
     }
 }
 
+/* What the mask adds to the score of query i and key j, where the key exists. */
+static __device__ __forceinline__ float added(const pl_attend_shape &z, int b, int h, int i, int j)
+{
+    if (!z.mask.at) return 0;
+    return i < z.n ? pl_mask_number<float>(z.mask, pl_mask_row(z.mask, b, h, i) + j * z.mask.key)
+                   : 0;
+}
+
 /* Reduces over the 16 threads of a row of the block: half a warp. */
 static __device__ __forceinline__ float row_max(float v)
 {
@@ -200,7 +209,7 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     float out[R][N], top[R], total[R], factor[R];
 #pragma unroll
     for (int i = 0; i < R; i++) {
-        top[i] = -INFINITY, total[i] = 0;
+        top[i] = z.mask.at ? PL_MASK_HIDDEN : -INFINITY, total[i] = 0;
 #pragma unroll
         for (int e = 0; e < N; e++) out[i][e] = 0;
     }
@@ -218,7 +227,8 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
 #pragma unroll
             for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
-                s[i][j] = c < z.m && !(z.causal && c > r) ? s[i][j] * z.scale : -INFINITY;
+                bool in = c < z.m && !(z.causal && c > r);
+                s[i][j] = in ? fmaf(s[i][j], z.scale, added(z, b, h, r, c)) : -INFINITY;
                 most = fmaxf(most, s[i][j]);
             }
             most = row_max(most);
@@ -243,8 +253,9 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     for (int i = 0; i < R; i++) {
         float sum = row_sum(total[i]);
         int r = first + y + SIDE * i;
-        factor[i] = 1 / sum;
-        if (x == 0 && r < z.n) lse[((int64_t)b * z.heads + h) * z.n + r] = top[i] + logf(sum);
+        factor[i] = sum == 0 ? 0 : 1 / sum;
+        if (x == 0 && r < z.n)
+            lse[((int64_t)b * z.heads + h) * z.n + r] = sum == 0 ? 0 : top[i] + logf(sum);
     }
     store<D, R>(o, stride, out, factor, first, z.n, z.d);
 }
@@ -292,7 +303,8 @@ static __global__ void __launch_bounds__(THREADS)
             for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
                 bool in = c < z.m && r < z.n && !(z.causal && c > r);
-                p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, -l)) : 0.0f;
+                float base = in ? added(z, b, h, r, c) - l : 0;
+                p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, base)) : 0.0f;
             }
         }
         scores<D, R, C>(s, d_rows, values);
@@ -376,7 +388,8 @@ static __global__ void __launch_bounds__(THREADS)
             for (int i = 0; i < R; i++) {
                 int r = first + y + SIDE * i;
                 bool in = c < z.n && r < z.m && !(z.causal && r > c);
-                p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, -l)) : 0.0f;
+                float base = in ? added(z, b, h, c, r) - l : 0;
+                p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, base)) : 0.0f;
             }
         }
         __syncthreads();

@@ -2,16 +2,11 @@
 #include "cuda/attention/attention_mma.h"
 #include "cuda/device/launch.h"
 
-template <typename T> static pl_status run_typed(const pl_attend *a, bool back)
-{
-    if (a->d <= 32) return run_sized<T, T, 32>(a, back, NULL);
-    if (a->d <= 64) return run_sized<T, T, 64>(a, back, NULL);
-    return a->d <= 128 ? run_sized<T, T, 128>(a, back, NULL) : run_sized<T, T, 256>(a, back, NULL);
-}
-
 static pl_status run(const pl_attend *a, bool back)
 {
-    PL_TRY(a->dtype == PL_F16 ? run_typed<pl_f16>(a, back) : run_typed<pl_bf16>(a, back));
+    if (a->masked) return pl_attend_masked_mma(a, back, NULL);
+    PL_TRY((a->dtype == PL_F16 ? run_typed<pl_f16, pl_f16, false>(a, back, NULL)
+                               : run_typed<pl_bf16, pl_bf16, false>(a, back, NULL)));
     PL_CUDA_LAUNCHED("attention on tensor cores");
     return PL_OK;
 }

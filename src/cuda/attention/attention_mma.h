@@ -21,6 +21,7 @@
 #define PL_CUDA_ATTENTION_MMA_H
 
 #include "cuda/attention/attention.h"
+#include "cuda/attention/mask.h"
 #include "cuda/device/launch.h"
 #include "cuda/matmul/mma.h"
 
@@ -208,6 +209,58 @@ static __device__ __forceinline__ float over_quad_sum(float v)
 #define LOG2E 1.4426950408889634f
 #define LN2   0.6931471805599453f
 
+/* ---- masks ---------------------------------------------------------------------------------- */
+template <typename E> static __device__ __forceinline__ float mask_number(E x)
+{
+    return fmaxf(pl_elem<E>::get(x), PL_MASK_LEAST);
+}
+static __device__ __forceinline__ float mask_number(unsigned char seen)
+{
+    return seen ? 0 : PL_MASK_LEAST;
+}
+
+/* s = s * by + mask * unit. Row r0 + 16 i + 8 up and column c0 + .. of the scores are query and
+ * key, or key and query if TURNED. at: the mask of this batch and head. */
+template <typename E, int MT, int COLS, bool TURNED>
+static __device__ __forceinline__ void add_numbers(float (*s)[COLS / 8][4], const shape &z,
+                                                   const E *at, int r0, int c0, float by,
+                                                   float unit)
+{
+    int rows = TURNED ? z.m : z.n, cols = TURNED ? z.n : z.m, lane = threadIdx.x % 32;
+    int64_t of_row = TURNED ? z.mask.key : z.mask.query,
+            of_col = TURNED ? z.mask.query : z.mask.key;
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int up = 0; up < 2; up++) {
+            int r = r0 + i * 16 + up * 8;
+            const E *row = at + r * of_row;
+#pragma unroll
+            for (int j = 0; j < COLS / 8; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    int c = c0 + j * 8 + lane % 4 * 2 + e;
+                    float x = r < rows && c < cols ? mask_number(row[c * of_col]) : 0;
+                    s[i][j][up * 2 + e] = fmaf(s[i][j][up * 2 + e], by, x * unit);
+                }
+        }
+}
+
+/* The same for the types that a mask has here: bool, f32, or T. */
+template <typename T, int MT, int COLS, bool TURNED>
+static __device__ __forceinline__ void add_mask(float (*s)[COLS / 8][4], const shape &z, int b,
+                                                int h, int r0, int c0, float by, float unit)
+{
+    int64_t at = pl_mask_row(z.mask, b, h, 0);
+    if (z.mask.type == PL_BOOL)
+        add_numbers<unsigned char, MT, COLS, TURNED>(s, z, (const unsigned char *)z.mask.at + at,
+                                                     r0, c0, by, unit);
+    else if (z.mask.type == PL_F32)
+        add_numbers<float, MT, COLS, TURNED>(s, z, (const float *)z.mask.at + at, r0, c0, by, unit);
+    else
+        add_numbers<T, MT, COLS, TURNED>(s, z, (const T *)z.mask.at + at, r0, c0, by, unit);
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 /* Turns one tile's scores into weights, with the running maximum and sum of each row; scales out
  * down. */
@@ -243,7 +296,7 @@ static __device__ __forceinline__ void soften(float (*s)[COLS / 8][4], float (*o
 }
 
 /* grid: (tiles of queries, heads, batch) */
-template <typename T, typename R, int D, int MT, int COLS>
+template <typename T, typename R, int D, int MT, int COLS, bool MASKED>
 static __global__ void __launch_bounds__(THREADS)
     forward(shape z, const T *q, const T *k, const T *v, const unsigned *largest, R *o, float *lse)
 {
@@ -262,10 +315,13 @@ static __global__ void __launch_bounds__(THREADS)
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
     const powers by = powers_of<R>(largest);
     float out[MT][D / 8][4], top[MT][2], total[MT][2], scale = z.scale * by.scores;
-    float unit = scale * LOG2E;
+    float unit = MASKED ? LOG2E : scale * LOG2E; /* scores with a mask are multiplied by scale */
     clear<MT, D / 8>(out);
     for (int i = 0; i < MT; i++)
-        for (int e = 0; e < 2; e++) top[i][e] = -INFINITY, total[i][e] = 0;
+        for (int e = 0; e < 2; e++) {
+            top[i][e] = MASKED ? PL_MASK_HIDDEN : -INFINITY;
+            total[i][e] = 0;
+        }
     fill<T, D, ROWS>(rows, q, stride, first, z.n, z.d, z.wide);
     fill<T, D, COLS>(keys, k, stride, 0, z.m, z.d, z.wide);
     fill<T, D, COLS>(values, v, stride, 0, z.m, z.d, z.wide);
@@ -283,6 +339,7 @@ static __global__ void __launch_bounds__(THREADS)
         clear<MT, COLS / 8>(s);
         scores<T, D, MT, COLS>(s, rows, keys + at);
         int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
+        if (MASKED) add_mask<T, MT, COLS, false>(s, z, b, h, r0, c0, scale, 1);
         if (c0 + COLS > z.m || (z.causal && c0 + COLS > first))
 #pragma unroll
             for (int i = 0; i < MT; i++)
@@ -304,16 +361,18 @@ static __global__ void __launch_bounds__(THREADS)
         for (int up = 0; up < 2; up++) {
             float sum = over_quad_sum(total[i][up]);
             int r = first + threadIdx.x / 32 * 16 * MT + i * 16 + up * 8 + lane / 4;
-            factor[i][up] = by.o / sum;
+            bool none = MASKED && sum == 0;
+            factor[i][up] = none ? 0 : by.o / sum;
             if (lane % 4 == 0 && r < z.n)
-                lse[((int64_t)b * z.heads + h) * z.n + r] = fmaf(top[i][up], scale, logf(sum));
+                lse[((int64_t)b * z.heads + h) * z.n + r] =
+                    none ? 0 : fmaf(top[i][up], MASKED ? 1 : scale, logf(sum));
         }
     store<D, MT>(o, (int64_t)z.heads * z.d, out, factor, first, z.n, 0, z.d);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 /* grid: (tiles of queries, heads, batch) */
-template <typename T, typename R, int D, int MT, int COLS>
+template <typename T, typename R, int D, int MT, int COLS, bool MASKED>
 static __global__ void __launch_bounds__(THREADS)
     to_query(shape z, const T *q, const T *k, const T *v, const T *d_o, const unsigned *largest,
              const float *lse, const float *delta, R *dq)
@@ -363,6 +422,7 @@ static __global__ void __launch_bounds__(THREADS)
         clear<MT, COLS / 8>(dp);
         scores<T, D, MT, COLS>(s, rows, keys + at);
         scores<T, D, MT, COLS>(dp, d_rows, values + at);
+        if (MASKED) add_mask<T, MT, COLS, false>(s, z, b, h, r0, c0, unit, LOG2E);
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -371,7 +431,8 @@ static __global__ void __launch_bounds__(THREADS)
                 for (int e = 0; e < 4; e++) {
                     int c = c0 + j * 8 + lane % 4 * 2 + e % 2, r = r0 + i * 16 + e / 2 * 8;
                     bool in = c < z.m && !(z.causal && c > r);
-                    float p = in ? pl_power2(fmaf(s[i][j][e], unit, -base[i][e / 2])) : 0.0f;
+                    float x = fmaf(s[i][j][e], MASKED ? 1 : unit, -base[i][e / 2]);
+                    float p = in ? pl_power2(x) : 0.0f;
                     s[i][j][e] = p * (dp[i][j][e] - minus[i][e / 2]);
                 }
         weigh<T, D, D, MT, COLS>(out, s, keys + at, 0);
@@ -383,7 +444,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* grid: (tiles of keys, heads, batch * slices of W dims of the results) */
-template <typename T, typename R, int D, int W, int MT, int COLS>
+template <typename T, typename R, int D, int W, int MT, int COLS, bool MASKED>
 static __global__ void __launch_bounds__(THREADS)
     to_key(shape z, const T *q, const T *k, const T *v, const T *d_o, const unsigned *largest,
            const float *lse, const float *delta, R *dk, R *dv)
@@ -434,6 +495,7 @@ static __global__ void __launch_bounds__(THREADS)
         clear<MT, COLS / 8>(s);
         clear<MT, COLS / 8>(dp);
         scores<T, D, MT, COLS>(s, rows, queries + at);
+        if (MASKED) add_mask<T, MT, COLS, true>(s, z, b, h, r0, c0, unit, LOG2E);
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -443,7 +505,8 @@ static __global__ void __launch_bounds__(THREADS)
                     int in_tile = j * 8 + lane % 4 * 2 + e % 2, c = c0 + in_tile;
                     int r = r0 + i * 16 + e / 2 * 8;
                     bool in = c < z.n && r < z.m && !(z.causal && r > c);
-                    s[i][j][e] = in ? pl_power2(fmaf(s[i][j][e], unit, -sums[in_tile])) : 0.0f;
+                    float x = fmaf(s[i][j][e], MASKED ? 1 : unit, -sums[in_tile]);
+                    s[i][j][e] = in ? pl_power2(x) : 0.0f;
                 }
         weigh<T, D, W, MT, COLS>(to_v, s, d_outs + at, from);
         scores<T, D, MT, COLS>(dp, v_rows, d_outs + at);
@@ -500,12 +563,12 @@ template <int D> struct shape_of {
 };
 
 /* T: the operands' type, R: the results'; `largest` of f32 operands. */
-template <typename T, typename R, int D>
+template <typename T, typename R, int D, bool MASKED>
 static pl_status run_forward(const pl_attend *a, const unsigned *largest)
 {
     constexpr int MT = shape_of<D>::MT, COLS = shape_of<D>::COLS, ROWS = WARPS * 16 * MT;
     size_t bytes = sizeof(T) * D * (ROWS + 4 * COLS);
-    auto kernel = forward<T, R, D, MT, COLS>;
+    auto kernel = forward<T, R, D, MT, COLS, MASKED>;
     PL_TRY(allow((const void *)kernel, bytes));
     dim3 grid(div_up(a->n, ROWS), (unsigned)a->heads, (unsigned)a->batch);
     PL_LAUNCH((kernel), grid, THREADS, bytes, sizes_of<T, R>(a), (const T *)a->q, (const T *)a->k,
@@ -513,7 +576,7 @@ static pl_status run_forward(const pl_attend *a, const unsigned *largest)
     return PL_OK;
 }
 
-template <typename T, typename R, int D>
+template <typename T, typename R, int D, bool MASKED>
 static pl_status run_backward(const pl_attend *a, const unsigned *largest)
 {
     constexpr int QM = shape_of<D>::Q_MT, QC = shape_of<D>::Q_COLS, QR = WARPS * 16 * QM;
@@ -521,8 +584,8 @@ static pl_status run_backward(const pl_attend *a, const unsigned *largest)
     constexpr int W = shape_of<D>::K_W;
     size_t q_bytes = sizeof(T) * D * (2 * QR + 4 * QC);
     size_t k_bytes = sizeof(T) * D * (2 * KR + 4 * KC) + sizeof(float) * 2 * KC;
-    auto for_q = to_query<T, R, D, QM, QC>;
-    auto for_k = to_key<T, R, D, W, KM, KC>;
+    auto for_q = to_query<T, R, D, QM, QC, MASKED>;
+    auto for_k = to_key<T, R, D, W, KM, KC, MASKED>;
     const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
     const T *d_o = (const T *)a->d_o;
     const float *lse = (const float *)pl_attend_lse(a), *delta = (const float *)a->work;
@@ -537,10 +600,21 @@ static pl_status run_backward(const pl_attend *a, const unsigned *largest)
     return PL_OK;
 }
 
-template <typename T, typename R, int D>
+template <typename T, typename R, int D, bool MASKED>
 static pl_status run_sized(const pl_attend *a, bool back, const unsigned *largest)
 {
-    return back ? run_backward<T, R, D>(a, largest) : run_forward<T, R, D>(a, largest);
+    return back ? run_backward<T, R, D, MASKED>(a, largest)
+                : run_forward<T, R, D, MASKED>(a, largest);
+}
+
+/* Heads of up to 256 of 16-bit results, of up to 128 of f32 results. */
+template <typename T, typename R, bool MASKED>
+static pl_status run_typed(const pl_attend *a, bool back, const unsigned *largest)
+{
+    if (a->d <= 32) return run_sized<T, R, 32, MASKED>(a, back, largest);
+    if (a->d <= 64) return run_sized<T, R, 64, MASKED>(a, back, largest);
+    if (a->d <= 128 || sizeof(R) > 2) return run_sized<T, R, 128, MASKED>(a, back, largest);
+    return run_sized<T, R, (sizeof(R) > 2 ? 128 : 256), MASKED>(a, back, largest);
 }
 
 /* Bytes of the largest tiles of the three kernels. */
@@ -548,8 +622,11 @@ static inline bool fits(const pl_attend *a)
 {
     size_t need = a->d <= 64 ? 66 << 10 : a->d <= 128 ? 97 << 10 : 129 << 10;
     const pl_cuda_props *card = pl_cuda_props_get();
-    return card->arch >= 80 && a->d <= 256 && a->scale > 0 && a->n < 1 << 30 && a->m < 1 << 30 &&
-           a->heads < 65536 && a->batch < 32768 && need <= (size_t)card->shared_limit;
+    bool known =
+        !a->masked || a->mask.type == PL_BOOL || a->mask.type == PL_F32 || a->mask.type == a->dtype;
+    return card->arch >= 80 && known && a->d <= 256 && a->scale > 0 && a->n < 1 << 30 &&
+           a->m < 1 << 30 && a->heads < 65536 && a->batch < 32768 &&
+           need <= (size_t)card->shared_limit;
 }
 
 #endif

@@ -6,6 +6,7 @@
  * checking.
  */
 #include "cuda/attention/attention.h"
+#include "cuda/attention/mask.h"
 #include "cuda/device/launch.h"
 #include "cuda/device/limits.h"
 
@@ -17,17 +18,26 @@ typedef struct sizes {
     int64_t n, m, heads, d;
     double scale;
     bool causal;
+    pl_attend_mask mask;
 } sizes;
 
 static sizes sizes_of(const pl_attend *a)
 {
-    sizes s = {a->n, a->m, a->heads, a->d, a->scale, a->causal};
+    sizes s = {a->n, a->m, a->heads, a->d, a->scale, a->causal, a->mask};
     return s;
 }
 
 static __device__ int64_t row(const sizes &s, int64_t b, int64_t i, int64_t h, int64_t tokens)
 {
     return ((b * tokens + i) * s.heads + h) * s.d;
+}
+
+/* What the mask adds to the score of query i and key j. */
+template <typename A>
+static __device__ A added(const sizes &s, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    if (!s.mask.at) return 0;
+    return pl_mask_number<A>(s.mask, pl_mask_row(s.mask, b, h, i) + j * s.mask.key);
 }
 
 template <typename T>
@@ -70,11 +80,12 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
     int64_t i = blockIdx.x % s.n, h = blockIdx.x / s.n % s.heads, b = blockIdx.x / s.n / s.heads;
     int64_t seen = s.causal && i + 1 < s.m ? i + 1 : s.m;
     const T *qi = q + row(s, b, i, h, s.n);
-    acc top = -INFINITY, total = 0, out[PER] = {};
+    acc top = s.mask.at ? (acc)PL_MASK_HIDDEN : -INFINITY, total = 0, out[PER] = {};
     for (int64_t j0 = 0; j0 < seen; j0 += THREADS) {
         int64_t j = j0 + threadIdx.x;
         acc x = -INFINITY;
-        if (j < seen) x = dot(qi, k + row(s, b, j, h, s.m), s.d) * (acc)s.scale;
+        if (j < seen)
+            x = dot(qi, k + row(s, b, j, h, s.m), s.d) * (acc)s.scale + added<acc>(s, b, h, i, j);
         acc most = over_block<acc, true>(x, part);
         most = most > top ? most : top;
         acc fade = exp(top - most);
@@ -94,10 +105,11 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
     }
     for (int e = 0; e < PER; e++) {
         int64_t c = dim_of(e);
-        if (c < s.d) o[row(s, b, i, h, s.n) + c] = pl_elem<T>::put(out[e] / total);
+        if (c < s.d)
+            o[row(s, b, i, h, s.n) + c] = pl_elem<T>::put(total == 0 ? (acc)0 : out[e] / total);
     }
     if (threadIdx.x == 0 && blockIdx.y == 0)
-        lse[(b * s.heads + h) * s.n + i] = (L)(top + log(total));
+        lse[(b * s.heads + h) * s.n + i] = total == 0 ? (L)0 : (L)(top + log(total));
 }
 
 template <typename T, typename L>
@@ -114,7 +126,8 @@ static __global__ void to_query(sizes s, const T *q, const T *k, const T *v, con
         int64_t j = j0 + threadIdx.x, end = seen - j0 < THREADS ? seen - j0 : THREADS;
         if (j < seen) {
             int64_t kj = row(s, b, j, h, s.m);
-            acc p = exp(dot(q + qi, k + kj, s.d) * (acc)s.scale - (acc)lse[li]);
+            acc p = exp(dot(q + qi, k + kj, s.d) * (acc)s.scale + added<acc>(s, b, h, i, j) -
+                        (acc)lse[li]);
             ds[threadIdx.x] = p * (dot(d_o + qi, v + kj, s.d) - (acc)delta[li]) * (acc)s.scale;
         }
         __syncthreads();
@@ -145,7 +158,8 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
         int64_t i = i0 + threadIdx.x, end = s.n - i0 < THREADS ? s.n - i0 : THREADS;
         if (i < s.n) {
             int64_t qi = row(s, b, i, h, s.n);
-            p[threadIdx.x] = exp(dot(q + qi, k + kj, s.d) * (acc)s.scale - (acc)lse[l0 + i]);
+            p[threadIdx.x] = exp(dot(q + qi, k + kj, s.d) * (acc)s.scale +
+                                 added<acc>(s, b, h, i, j) - (acc)lse[l0 + i]);
             ds[threadIdx.x] =
                 p[threadIdx.x] * (dot(d_o + qi, v + kj, s.d) - (acc)delta[l0 + i]) * (acc)s.scale;
         }

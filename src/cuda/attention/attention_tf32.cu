@@ -124,9 +124,8 @@ static pl_status run_tf32(const pl_attend *a, bool back)
     h.v = r.y[2];
     h.d_o = r.y[3];
     h.dtype = PL_F16;
-    PL_TRY((a->d <= 32   ? run_sized<pl_f16, float, 32>(&h, back, r.most)
-            : a->d <= 64 ? run_sized<pl_f16, float, 64>(&h, back, r.most)
-                         : run_sized<pl_f16, float, 128>(&h, back, r.most)));
+    if (a->masked) return pl_attend_masked_mma(&h, back, r.most);
+    PL_TRY((run_typed<pl_f16, float, false>(&h, back, r.most)));
     PL_CUDA_LAUNCHED("attention of TF32 on tensor cores");
     return PL_OK;
 }

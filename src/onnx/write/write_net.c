@@ -1,6 +1,7 @@
 /* write_net.c - products, convolutions, attention and cross-entropy as ONNX nodes. */
 #include "onnx/write/write.h"
 #include "ops/core/attr.h"
+#include "ops/net/attention.h"
 #include "ops/net/window.h"
 
 #include <math.h>
@@ -157,6 +158,53 @@ void pl_ow_write_attention(pl_ow *w)
                           pl_ow_in(w, pl_ow_arg(w, 2), heads)};
     attend(w, pl_type_of(w->g, pl_ow_result(w, 0)), pl_type_of(w->g, pl_ow_arg(w, 1))->dim[1], qkv,
            a->scale, a->causal);
+}
+
+static const char *cast_to(pl_ow *w, const char *x, pl_dtype to)
+{
+    return pl_ow_op(w, "Cast", OW_IN(x), OW_ATTRS(OW_I("to", pl_ow_dtype(to))));
+}
+
+/* What a mask adds to scores of type `wide`. */
+static const char *mask_of(pl_ow *w, uint32_t mask, pl_dtype wide)
+{
+    pl_dtype type = pl_type_of(w->g, mask)->dtype;
+    const char *x = pl_ow_in(w, mask, NULL), *least = pl_ow_number(w, wide, PL_ATTENTION_LEAST);
+    if (type == PL_BOOL)
+        return pl_ow_op(w, "Where", OW_IN(x, pl_ow_number(w, wide, 0), least), NULL);
+    return pl_ow_2(w, "Max", type == wide ? x : cast_to(w, x, wide), least);
+}
+
+/* As attention, plus a mask; a query that sees no key gets zeros. Scores are f32 where f16 has no
+ * number as small as what hides a key. */
+void pl_ow_write_attention_masked(pl_ow *w)
+{
+    static const int heads[] = {0, 2, 1, 3}, turned[] = {0, 2, 3, 1};
+    const pl_attention_attr *a = pl_ow_attr_of(w);
+    const pl_type *o = pl_type_of(w->g, pl_ow_result(w, 0));
+    pl_dtype type = o->dtype, wide = type == PL_F64 ? PL_F64 : PL_F32;
+    const char *last = pl_ow_int(w, -1);
+    const char *s = pl_ow_2(w, "MatMul", pl_ow_in(w, pl_ow_arg(w, 0), heads),
+                            pl_ow_in(w, pl_ow_arg(w, 1), turned));
+    if (type != wide) s = cast_to(w, s, wide);
+    s = pl_ow_2(w, "Mul", s, pl_ow_number(w, wide, a->scale));
+    s = pl_ow_2(w, "Add", s, mask_of(w, pl_ow_arg(w, 3), wide));
+    if (a->causal)
+        s = pl_ow_op(w, "Where",
+                     OW_IN(earlier(w, o->dim[1], pl_type_of(w->g, pl_ow_arg(w, 1))->dim[1]), s,
+                           pl_ow_number(w, wide, PL_ATTENTION_LEAST)),
+                     NULL);
+    const char *top = pl_ow_op(w, "ReduceMax", OW_IN(s, last), OW_ATTRS(OW_I("keepdims", 1)));
+    const char *seen = pl_ow_2(w, "Greater", top, pl_ow_number(w, wide, PL_ATTENTION_HIDDEN));
+    const char *p = pl_ow_op(w, "Softmax", OW_IN(s), OW_ATTRS(OW_I("axis", -1)));
+    p = pl_ow_op(w, "Where", OW_IN(seen, p, pl_ow_number(w, wide, 0)), NULL);
+    if (type != wide) p = cast_to(w, p, type);
+    pl_ow_set(w, pl_ow_result(w, 0), pl_ow_2(w, "MatMul", p, pl_ow_in(w, pl_ow_arg(w, 2), heads)),
+              heads);
+    if (!w->used[pl_ow_result(w, 1)]) return;
+    const char *lse = pl_ow_op(w, "ReduceLogSumExp", OW_IN(s, last), OW_ATTRS(OW_I("keepdims", 1)));
+    lse = pl_ow_op(w, "Where", OW_IN(seen, lse, pl_ow_number(w, wide, 0)), NULL);
+    pl_ow_set(w, pl_ow_result(w, 1), pl_ow_2(w, "Squeeze", lse, last), NULL);
 }
 
 /* Parts of rows [B,N,3HD] (ops/net/attention_rows.c). */

@@ -4,6 +4,7 @@
  *   attention_bwd       (q, k, v, o, lse, d_o, d_lse?) -> dq, dk, dv
  *   attention_rows      (x [B,N,3HD]) -> o, lse       q, k and v are parts of the rows of x
  *   attention_rows_bwd  (x, o, lse, d_o, d_lse?) -> dx
+ *   attention_masked    (q, k, v, mask) -> o, lse      and its gradient: attention_masked.c
  *
  * The constructor uses the second form where q, k and v are read from such rows (attention_rows.c):
  * nothing is copied out of x, and no gradient into it.
@@ -115,37 +116,113 @@ static pl_val only_earlier(pl_graph *g, pl_val p)
     return pl_select(g, seen, p, pl_full_like(g, p, 0));
 }
 
-/* The formulas of the head comment, on operands with heads first; d_lse may be missing. y: dq,
- * dk, dv. */
+/* The operands of a gradient, in this order; d_lse and mask may be missing. */
+enum { Q, K, V, O, LSE, D_O, D_LSE, MASK, ROLES };
+
+/* What a mask adds to scores: numbers in the type of the arithmetic, [B,H,1,N,M]. */
+static pl_val added(pl_graph *g, pl_val mask, pl_dtype dt)
+{
+    pl_type t = pl_val_type(g, mask);
+    pl_val x = pl_cast(g, mask, dt), least = pl_full_like(g, x, PL_ATTENTION_LEAST);
+    if (t.dtype == PL_BOOL)
+        x = pl_select(g, mask, pl_full_like(g, x, 0), least);
+    else
+        x = pl_max(g, x, least);
+    return pl_reshape(g, x, 5, (const int64_t[]){t.dim[0], t.dim[1], 1, t.dim[2], t.dim[3]});
+}
+
+/* p and the gradient of the scores, by the formulas of the head comment; operands with heads
+ * first. */
+static pl_val probabilities(pl_graph *g, const pl_attention_attr *a, const pl_val *x,
+                            pl_val *d_score)
+{
+    pl_val s = pl_scale(g, pl_matmul(g, x[Q], x[K], false, true), a->scale);
+    if (pl_val_ok(x[MASK])) s = pl_add(g, s, x[MASK]);
+    pl_val p = pl_exp(g, pl_sub(g, s, x[LSE]));
+    if (a->causal) p = only_earlier(g, p);
+    pl_val delta = pl_sum(g, pl_mul(g, x[O], x[D_O]), PL_AXIS(4), true);
+    if (pl_val_ok(x[D_LSE])) delta = pl_sub(g, delta, x[D_LSE]);
+    pl_val dp = pl_matmul(g, x[D_O], x[V], false, true);
+    *d_score = pl_mul(g, p, pl_sub(g, dp, delta));
+    return p;
+}
+
+/* y: dq, dk, dv. */
 static void decomposed(pl_graph *g, const pl_attention_attr *a, const pl_val *x, pl_val *y)
 {
-    pl_val q = x[0], k = x[1], v = x[2], o = x[3], lse = x[4], d_o = x[5], d_lse = x[6];
-    pl_val s = pl_scale(g, pl_matmul(g, q, k, false, true), a->scale);
-    pl_val p = pl_exp(g, pl_sub(g, s, lse));
-    if (a->causal) p = only_earlier(g, p);
-    pl_val delta = pl_sum(g, pl_mul(g, o, d_o), PL_AXIS(4), true);
-    if (pl_val_ok(d_lse)) delta = pl_sub(g, delta, d_lse);
-    pl_val dp = pl_matmul(g, d_o, v, false, true);
-    pl_val ds = pl_scale(g, pl_mul(g, p, pl_sub(g, dp, delta)), a->scale);
-    y[0] = pl_matmul(g, ds, k, false, false);
-    y[1] = pl_matmul(g, ds, q, true, false);
-    y[2] = pl_matmul(g, p, d_o, true, false);
+    pl_val d_score, p = probabilities(g, a, x, &d_score), ds = pl_scale(g, d_score, a->scale);
+    y[0] = pl_matmul(g, ds, x[K], false, false);
+    y[1] = pl_matmul(g, ds, x[Q], true, false);
+    y[2] = pl_matmul(g, p, x[D_O], true, false);
+}
+
+static pl_dtype sum_type(const pl_graph *g, pl_val q)
+{
+    return pl_val_type(g, q).dtype == PL_F64 ? PL_F64 : PL_F32;
+}
+
+/* Which operand comes i-th. */
+static int role_of(int i, bool masked)
+{
+    return !masked || i < 3 ? i : i == 3 ? MASK : i - 1;
+}
+
+/* Sums a gradient of [B,H,1,N,M], or of what `added` made, over the axes along which the mask is
+ * broadcast. */
+static pl_val like_mask(pl_graph *g, pl_val x, pl_val mask)
+{
+    pl_type t = pl_val_type(g, mask), from = pl_val_type(g, x);
+    static const int axis_of[4] = {0, 1, 3, 4};
+    uint32_t axes = 0;
+    for (int i = 0; i < 4; i++)
+        if (t.dim[i] == 1 && from.dim[axis_of[i]] != 1) axes |= PL_AXIS(axis_of[i]);
+    if (axes) x = pl_sum(g, x, axes, true);
+    return pl_cast(g, pl_reshape(g, x, 4, t.dim), t.dtype);
 }
 
 /* Gradients stop at the rearranged operands: o and lse count as separate inputs here, though they
  * were computed from q, k and v. */
-void pl_attention_bwd_vjp(const pl_vjp *v)
+static void second_vjp(const pl_vjp *v, bool masked)
 {
     pl_graph *g = v->g;
-    pl_dtype dt = pl_val_type(g, v->in[0]).dtype == PL_F64 ? PL_F64 : PL_F32;
-    pl_val x[7] = {PL_NO_VAL}, y[3], e[3], from[7];
-    for (int i = 0; i < v->n_in; i++) x[i] = heads_first(g, v->in[i], dt);
+    pl_dtype dt = sum_type(g, v->in[0]);
+    pl_val x[ROLES] = {PL_NO_VAL}, all[ROLES], y[3], e[3], from[ROLES];
+    for (int i = 0; i < v->n_in; i++) {
+        int role = role_of(i, masked);
+        x[role] = role == MASK ? added(g, v->in[i], dt) : heads_first(g, v->in[i], dt);
+        all[i] = x[role];
+    }
     decomposed(g, v->attr, x, y);
     for (int k = 0; k < 3; k++)
         e[k] = pl_val_ok(v->gout[k]) ? heads_first(g, v->gout[k], dt) : PL_NO_VAL;
-    pl_grad_seeded(g, y, e, 3, x, v->n_in, from);
-    for (int i = 0; i < v->n_in; i++)
-        if (pl_val_ok(from[i]) && v->need[i]) v->gin[i] = tokens_first(g, from[i], v->in[i]);
+    pl_grad_seeded(g, y, e, 3, all, v->n_in, from);
+    for (int i = 0; i < v->n_in; i++) {
+        if (!pl_val_ok(from[i]) || !v->need[i]) continue;
+        v->gin[i] = role_of(i, masked) == MASK ? like_mask(g, from[i], v->in[i])
+                                               : tokens_first(g, from[i], v->in[i]);
+    }
+}
+
+void pl_attention_bwd_vjp(const pl_vjp *v)
+{
+    second_vjp(v, false);
+}
+
+void pl_attention_masked_bwd_vjp(const pl_vjp *v)
+{
+    second_vjp(v, true);
+}
+
+pl_val pl_attention_mask_grad(pl_graph *g, const void *attr, const pl_val *in, pl_val o, pl_val lse,
+                              pl_val d_o, pl_val d_lse)
+{
+    pl_dtype dt = sum_type(g, in[0]);
+    pl_val x[ROLES] = {PL_NO_VAL}, d_score, of[] = {in[0], in[1], in[2], o, lse, d_o, d_lse};
+    for (int i = Q; i <= D_LSE; i++)
+        if (pl_val_ok(of[i])) x[i] = heads_first(g, of[i], dt);
+    x[MASK] = added(g, in[3], dt);
+    probabilities(g, attr, x, &d_score);
+    return like_mask(g, d_score, in[3]);
 }
 
 /* ---- cost ------------------------------------------------------------------------------- */
@@ -173,6 +250,19 @@ static pl_cost attention_bwd_cost(const pl_call *c)
 }
 
 /* ---- operands --------------------------------------------------------------------------- */
+/* Whether operand 3 is a mask: lse, of rank 3, comes one operand later then. */
+static bool is_masked(const pl_call *c)
+{
+    return c->in_type[0].rank == 4 &&
+           (c->n_in == 4 || (c->n_in > 5 && c->in_type[5].rank == 3 && c->in_type[4].rank == 4));
+}
+
+/* The operand after q, k, v and the mask. */
+static int after_qkv(const pl_attention_sizes *z)
+{
+    return z->packed ? 1 : z->masked ? 4 : 3;
+}
+
 pl_attention_sizes pl_attention_sizes_of(const pl_call *c)
 {
     const pl_attention_attr *a = c->attr;
@@ -194,7 +284,14 @@ pl_attention_sizes pl_attention_sizes_of(const pl_call *c)
         z.step = z.d;
     }
     z.scale = a->scale != 0 ? a->scale : 1 / sqrt((double)z.d);
-    int next = z.packed ? 1 : 3; /* the operand after q, k, v */
+    z.masked = is_masked(c);
+    int next = after_qkv(&z);
+    if (z.masked) {
+        const pl_type *t = &c->in_type[3];
+        int64_t step = 1;
+        for (int i = 3; i >= 0; step *= t->dim[i--]) z.mask_step[i] = t->dim[i] == 1 ? 0 : step;
+        z.mask_type = t->dtype;
+    }
     z.back = c->n_in > next;
     z.d_lse = c->n_in > next + 3;
     z.dtype = q->dtype;
@@ -208,8 +305,8 @@ pl_attention_operands pl_attention_operands_of(const pl_call *c)
     const pl_attention_rows_attr *r = c->attr;
     pl_attention_sizes z = pl_attention_sizes_of(c);
     int64_t at[3] = {0, 0, 0}, elem = (int64_t)pl_dtype_bytes(z.dtype);
-    int next = z.packed ? 1 : 3; /* the operand after q, k, v */
-    pl_attention_operands x = {.o = NULL};
+    int next = after_qkv(&z);
+    pl_attention_operands x = {.mask = z.masked ? c->in[3] : NULL};
     if (z.packed) at[0] = r->q_at * elem, at[1] = r->k_at * elem, at[2] = r->v_at * elem;
     for (int i = 0; i < 3; i++) x.in[i] = (const char *)c->in[z.packed ? 0 : i] + at[i];
     if (!z.back) {
@@ -229,15 +326,18 @@ pl_attention_operands pl_attention_operands_of(const pl_call *c)
 static pl_flash flash_of(const pl_call *c)
 {
     pl_attention_sizes z = pl_attention_sizes_of(c);
-    return (pl_flash){.batch = z.batch,
-                      .n = z.n,
-                      .heads = z.heads,
-                      .d = z.d,
-                      .m = z.m,
-                      .row = z.row,
-                      .step = z.step,
-                      .scale = z.scale,
-                      .causal = z.causal};
+    return (pl_flash){
+        .batch = z.batch,
+        .n = z.n,
+        .heads = z.heads,
+        .d = z.d,
+        .m = z.m,
+        .row = z.row,
+        .step = z.step,
+        .scale = z.scale,
+        .causal = z.causal,
+        .mask_is_bool = z.mask_type == PL_BOOL,
+        .mask_step = {z.mask_step[0], z.mask_step[1], z.mask_step[2], z.mask_step[3]}};
 }
 
 pl_status pl_attention_flash_prepare(const pl_call *c, void **prep, size_t *work_bytes)
@@ -255,6 +355,7 @@ pl_status pl_attention_flash_run(const pl_call *c)
     f.q = x.in[0];
     f.k = x.in[1];
     f.v = x.in[2];
+    f.mask = x.mask;
     if (!pl_attention_sizes_of(c).back) {
         f.o = x.out[0];
         f.lse = x.out[1];
@@ -307,13 +408,25 @@ static int64_t keys_seen(const head *r, int64_t i)
     return r->z.causal && i + 1 < r->z.m ? i + 1 : r->z.m;
 }
 
+/* What the mask adds to the score of query i and key j. */
+static double mask_of(const head *r, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const int64_t *step = r->z.mask_step;
+    int64_t at = b * step[0] + h * step[1] + i * step[2] + j * step[3];
+    if (!r->z.masked) return 0;
+    if (r->z.mask_type == PL_BOOL) return ((const uint8_t *)r->x.mask)[at] ? 0 : PL_ATTENTION_LEAST;
+    double x = ref_get(r->z.mask_type, r->x.mask, at);
+    return x < PL_ATTENTION_LEAST ? PL_ATTENTION_LEAST : x;
+}
+
 static void ref_query(const head *r, int64_t b, int64_t h, int64_t i, double *p)
 {
     const pl_attention_operands *x = &r->x;
     int64_t qi = row_of(r, b, h, i, r->z.n), oi = out_of(r, b, h, i), m = keys_seen(r, i);
-    double top = -HUGE_VAL, sum = 0;
+    double top = r->z.masked ? PL_ATTENTION_HIDDEN : -HUGE_VAL, sum = 0;
     for (int64_t j = 0; j < m; j++) {
-        p[j] = dot(r, x->in[0], qi, x->in[1], row_of(r, b, h, j, r->z.m)) * r->z.scale;
+        p[j] = dot(r, x->in[0], qi, x->in[1], row_of(r, b, h, j, r->z.m)) * r->z.scale +
+               mask_of(r, b, h, i, j);
         top = p[j] > top ? p[j] : top;
     }
     for (int64_t j = 0; j < m; j++) sum += p[j] = exp(p[j] - top);
@@ -321,9 +434,10 @@ static void ref_query(const head *r, int64_t b, int64_t h, int64_t i, double *p)
         double o = 0;
         for (int64_t j = 0; j < m; j++)
             o += p[j] * ref_get(r->z.dtype, x->in[2], row_of(r, b, h, j, r->z.m) + d);
-        ref_set(r->z.dtype, x->out[0], oi + d, o / sum);
+        ref_set(r->z.dtype, x->out[0], oi + d, sum == 0 ? 0 : o / sum);
     }
-    ref_set(r->z.lse_type, x->out[1], (b * r->z.heads + h) * r->z.n + i, top + log(sum));
+    ref_set(r->z.lse_type, x->out[1], (b * r->z.heads + h) * r->z.n + i,
+            sum == 0 ? 0 : top + log(sum));
 }
 
 /* Adds one query's share to dk and dv (in double, [M, D] each) and writes its dq. */
@@ -339,7 +453,8 @@ static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double
         dot(r, x->o, oi, x->d_o, oi) - (x->d_lse ? ref_get(r->z.d_lse_type, x->d_lse, li) : 0);
     for (int64_t j = 0; j < m; j++) {
         int64_t kj = row_of(r, b, h, j, r->z.m);
-        double p = exp(dot(r, x->in[0], qi, x->in[1], kj) * r->z.scale - lse);
+        double p =
+            exp(dot(r, x->in[0], qi, x->in[1], kj) * r->z.scale + mask_of(r, b, h, i, j) - lse);
         ds[j] = p * (dot(r, x->d_o, oi, x->in[2], kj) - delta) * r->z.scale;
         for (int64_t d = 0; d < d_n; d++) {
             dk[j * d_n + d] += ds[j] * ref_get(dt, x->in[0], qi + d);

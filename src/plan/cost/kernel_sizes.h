@@ -107,6 +107,9 @@ size_t pl_attend_tf32_bytes(const pl_attend_sizes *s, bool back);
 /* Pairs of query and key of a head from which cuDNN is faster than our own kernels
  * (bench/results/attention.csv). */
 enum { PL_ATTEND_DNN_PAIRS = 128 * 128 };
+/* Pairs from which warpgroup products (cuda/attention/attention_wgmma.cu) are faster than those of
+ * warps, where cuDNN does not compute the gradient. */
+enum { PL_ATTEND_WGMMA_PAIRS = 1024 * 1024 };
 /* Bytes of a backward pass for gradients of scores. */
 #define PL_ATTEND_DNN_SCRATCH ((int64_t)256 << 20)
 /* Batches and heads of one backward call, divisors of all batches and heads, and its bytes for
