@@ -6,11 +6,11 @@
  * type). DTYPE: bf16, f16, f32, tf32. Prints one JSON line per shape: ms of all kernels of
  * the forward program and of what the gradient adds, the bytes of scratch, and the names of
  * the kernels; with -k also a line for each kernel. Shared heads of keys are repeated and their
- * gradients summed inside these times. bench/attention.py compares with PyTorch.
+ * gradients summed inside these times. bench/peers/attention.py compares with PyTorch.
  */
+#include "lib/time_unit.h"
 #include "plimsoll_nn.h"
 #include "plimsoll_ops.h"
-#include "time_unit.h"
 
 typedef struct problem {
     long b, n, m, heads, kv, d;

@@ -14,9 +14,9 @@
  * kernel. It measures STEPS steps (default 3) whole, then as many kernel by kernel. With a profile
  * (device=h200) nothing runs and measured times are 0. Inputs are generated.
  */
-#include "inputs.h"
+#include "lib/inputs.h"
 #include "rt/calibrate.h"
-#include "step.h"
+#include "lib/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>

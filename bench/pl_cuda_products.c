@@ -17,11 +17,11 @@
  * longer than many products. The shortest of several replays counts.
  */
 #include "ir/text.h"
+#include "lib/time_unit.h"
 #include "plimsoll_train.h"
 #include "plimsoll_unstable.h"
 #include "rt/device.h"
 #include "rt/rt_int.h"
-#include "time_unit.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
  * Results are PNGs with the names of their pictures. Crops depend on the name and its number only.
  */
 #include "data/image/degrade.h"
-#include "picture.h"
+#include "lib/picture.h"
 
 #include <math.h>
 

@@ -10,11 +10,11 @@
  * step, predicted / median. Inputs are made up. Run it on a quiet machine; with PL_THREADS=1 the
  * processor time of a step does not depend on other programs.
  */
-#include "inputs.h"
+#include "lib/inputs.h"
 #include "plan/core/plan.h"
 #include "rt/calibrate.h"
 #include "rt/process_budget.h"
-#include "step.h"
+#include "lib/step.h"
 #include "tests/workloads/workloads.h"
 
 #include <stdio.h>

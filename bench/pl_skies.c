@@ -14,7 +14,7 @@
  * straight line through the temperature range of the first frame (least squares).
  */
 #include "io/npy.h"
-#include "picture.h"
+#include "lib/picture.h"
 #include "recipes/cloud/cloud.h"
 
 #include <math.h>

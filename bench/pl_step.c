@@ -22,7 +22,7 @@
  */
 #include "plimsoll_config.h"
 #include "plimsoll_unstable.h"
-#include "step.h"
+#include "lib/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,6 @@
  * and the gradient of the queries is one more product (from_scores). Otherwise it is computed from
  * the start (to_query): two more products, and no scratch.
  */
-#include "cuda/attention/attention.h"
 #include "cuda/attention/mask.h"
 #include "cuda/device/launch.h"
 
@@ -170,14 +169,6 @@ static __device__ void store(float *to, int64_t stride, float (*v)[D / SIDE], co
     }
 }
 
-/* What the mask adds to the score of query i and key j, where the key exists. */
-static __device__ __forceinline__ float added(const pl_attend_shape &z, int b, int h, int i, int j)
-{
-    if (!z.mask.at) return 0;
-    return i < z.n ? pl_mask_number<float>(z.mask, pl_mask_row(z.mask, b, h, i) + j * z.mask.key)
-                   : 0;
-}
-
 /* Reduces over the 16 threads of a row of the block: half a warp. */
 static __device__ __forceinline__ float row_max(float v)
 {
@@ -206,10 +197,10 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     k += (int64_t)b * z.m * stride + h * z.d;
     v += (int64_t)b * z.m * stride + h * z.d;
     int seen = z.causal ? min(z.m, first + ROWS) : z.m;
-    float out[R][N], top[R], total[R], factor[R];
+    float out[R][N], top[R], total[R] = {}, factor[R];
 #pragma unroll
     for (int i = 0; i < R; i++) {
-        top[i] = z.mask.at ? PL_MASK_HIDDEN : -INFINITY, total[i] = 0;
+        top[i] = z.mask.at ? PL_MASK_HIDDEN : -INFINITY;
 #pragma unroll
         for (int e = 0; e < N; e++) out[i][e] = 0;
     }
@@ -228,7 +219,7 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
             for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
                 bool in = c < z.m && !(z.causal && c > r);
-                s[i][j] = in ? fmaf(s[i][j], z.scale, added(z, b, h, r, c)) : -INFINITY;
+                s[i][j] = in ? fmaf(s[i][j], z.scale, pl_mask_of(z, b, h, r, c)) : -INFINITY;
                 most = fmaxf(most, s[i][j]);
             }
             most = row_max(most);
@@ -253,9 +244,9 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     for (int i = 0; i < R; i++) {
         float sum = row_sum(total[i]);
         int r = first + y + SIDE * i;
+        float *to = lse + ((int64_t)b * z.heads + h) * z.n + r;
         factor[i] = sum == 0 ? 0 : 1 / sum;
-        if (x == 0 && r < z.n)
-            lse[((int64_t)b * z.heads + h) * z.n + r] = sum == 0 ? 0 : top[i] + logf(sum);
+        if (x == 0 && r < z.n) *to = sum == 0 ? 0 : top[i] + logf(sum);
     }
     store<D, R>(o, stride, out, factor, first, z.n, z.d);
 }
@@ -303,7 +294,7 @@ static __global__ void __launch_bounds__(THREADS)
             for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
                 bool in = c < z.m && r < z.n && !(z.causal && c > r);
-                float base = in ? added(z, b, h, r, c) - l : 0;
+                float base = in ? pl_mask_of(z, b, h, r, c) - l : 0;
                 p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, base)) : 0.0f;
             }
         }
@@ -388,7 +379,7 @@ static __global__ void __launch_bounds__(THREADS)
             for (int i = 0; i < R; i++) {
                 int r = first + y + SIDE * i;
                 bool in = c < z.n && r < z.m && !(z.causal && r > c);
-                float base = in ? added(z, b, h, c, r) - l : 0;
+                float base = in ? pl_mask_of(z, b, h, c, r) - l : 0;
                 p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, base)) : 0.0f;
             }
         }

@@ -209,58 +209,6 @@ static __device__ __forceinline__ float over_quad_sum(float v)
 #define LOG2E 1.4426950408889634f
 #define LN2   0.6931471805599453f
 
-/* ---- masks ---------------------------------------------------------------------------------- */
-template <typename E> static __device__ __forceinline__ float mask_number(E x)
-{
-    return fmaxf(pl_elem<E>::get(x), PL_MASK_LEAST);
-}
-static __device__ __forceinline__ float mask_number(unsigned char seen)
-{
-    return seen ? 0 : PL_MASK_LEAST;
-}
-
-/* s = s * by + mask * unit. Row r0 + 16 i + 8 up and column c0 + .. of the scores are query and
- * key, or key and query if TURNED. at: the mask of this batch and head. */
-template <typename E, int MT, int COLS, bool TURNED>
-static __device__ __forceinline__ void add_numbers(float (*s)[COLS / 8][4], const shape &z,
-                                                   const E *at, int r0, int c0, float by,
-                                                   float unit)
-{
-    int rows = TURNED ? z.m : z.n, cols = TURNED ? z.n : z.m, lane = threadIdx.x % 32;
-    int64_t of_row = TURNED ? z.mask.key : z.mask.query,
-            of_col = TURNED ? z.mask.query : z.mask.key;
-#pragma unroll
-    for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int up = 0; up < 2; up++) {
-            int r = r0 + i * 16 + up * 8;
-            const E *row = at + r * of_row;
-#pragma unroll
-            for (int j = 0; j < COLS / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    int c = c0 + j * 8 + lane % 4 * 2 + e;
-                    float x = r < rows && c < cols ? mask_number(row[c * of_col]) : 0;
-                    s[i][j][up * 2 + e] = fmaf(s[i][j][up * 2 + e], by, x * unit);
-                }
-        }
-}
-
-/* The same for the types that a mask has here: bool, f32, or T. */
-template <typename T, int MT, int COLS, bool TURNED>
-static __device__ __forceinline__ void add_mask(float (*s)[COLS / 8][4], const shape &z, int b,
-                                                int h, int r0, int c0, float by, float unit)
-{
-    int64_t at = pl_mask_row(z.mask, b, h, 0);
-    if (z.mask.type == PL_BOOL)
-        add_numbers<unsigned char, MT, COLS, TURNED>(s, z, (const unsigned char *)z.mask.at + at,
-                                                     r0, c0, by, unit);
-    else if (z.mask.type == PL_F32)
-        add_numbers<float, MT, COLS, TURNED>(s, z, (const float *)z.mask.at + at, r0, c0, by, unit);
-    else
-        add_numbers<T, MT, COLS, TURNED>(s, z, (const T *)z.mask.at + at, r0, c0, by, unit);
-}
-
 /* ---- forward --------------------------------------------------------------------------------- */
 /* Turns one tile's scores into weights, with the running maximum and sum of each row; scales out
  * down. */
@@ -339,7 +287,7 @@ static __global__ void __launch_bounds__(THREADS)
         clear<MT, COLS / 8>(s);
         scores<T, D, MT, COLS>(s, rows, keys + at);
         int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
-        if (MASKED) add_mask<T, MT, COLS, false>(s, z, b, h, r0, c0, scale, 1);
+        if (MASKED) pl_mask_add<T, MT, COLS, false>(s, z, b, h, r0, c0, scale, 1);
         if (c0 + COLS > z.m || (z.causal && c0 + COLS > first))
 #pragma unroll
             for (int i = 0; i < MT; i++)
@@ -422,7 +370,7 @@ static __global__ void __launch_bounds__(THREADS)
         clear<MT, COLS / 8>(dp);
         scores<T, D, MT, COLS>(s, rows, keys + at);
         scores<T, D, MT, COLS>(dp, d_rows, values + at);
-        if (MASKED) add_mask<T, MT, COLS, false>(s, z, b, h, r0, c0, unit, LOG2E);
+        if (MASKED) pl_mask_add<T, MT, COLS, false>(s, z, b, h, r0, c0, unit, LOG2E);
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -468,8 +416,7 @@ static __global__ void __launch_bounds__(THREADS)
     int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
     const powers by = powers_of<R>(largest);
     float to_k[MT][W / 8][4], to_v[MT][W / 8][4], unit = z.scale * by.scores * LOG2E;
-    clear<MT, W / 8>(to_k);
-    clear<MT, W / 8>(to_v);
+    clear<MT, W / 8>(to_k), clear<MT, W / 8>(to_v);
     fill<T, D, ROWS>(rows, k, stride, first, z.m, z.d, z.wide);
     fill<T, D, ROWS>(v_rows, v, stride, first, z.m, z.d, z.wide);
     if (t0 < tiles) {
@@ -492,10 +439,9 @@ static __global__ void __launch_bounds__(THREADS)
         pl_copies_wait<1>();
         __syncthreads();
         float s[MT][COLS / 8][4], dp[MT][COLS / 8][4];
-        clear<MT, COLS / 8>(s);
-        clear<MT, COLS / 8>(dp);
+        clear<MT, COLS / 8>(s), clear<MT, COLS / 8>(dp);
         scores<T, D, MT, COLS>(s, rows, queries + at);
-        if (MASKED) add_mask<T, MT, COLS, true>(s, z, b, h, r0, c0, unit, LOG2E);
+        if (MASKED) pl_mask_add<T, MT, COLS, true>(s, z, b, h, r0, c0, unit, LOG2E);
 #pragma unroll
         for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -506,7 +452,7 @@ static __global__ void __launch_bounds__(THREADS)
                     int r = r0 + i * 16 + e / 2 * 8;
                     bool in = c < z.n && r < z.m && !(z.causal && r > c);
                     float x = fmaf(s[i][j][e], MASKED ? 1 : unit, -sums[in_tile]);
-                    s[i][j][e] = in ? pl_power2(x) : 0.0f;
+                    s[i][j][e] = in ? pl_power2(x) : 0;
                 }
         weigh<T, D, W, MT, COLS>(to_v, s, d_outs + at, from);
         scores<T, D, MT, COLS>(dp, v_rows, d_outs + at);

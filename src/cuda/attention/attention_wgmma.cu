@@ -8,7 +8,7 @@
  * A block of GROUPS warpgroups keeps 64 rows for each in shared memory and walks the other side in
  * tiles of COLS tokens, two tiles in flight. Both operands of the first two products lie in shared
  * memory; scores become the left operand of the next product in registers. While one warpgroup
- * computes exponentials, the products of the others run. No atomics and no stored scores: results do
+ * computes exponentials, the products of the others run. No atomics, no stored scores: results do
  * not depend on the order of blocks. p and ds are rounded to the operands' type.
  *
  * Heads of up to 64 or 128 whose size is a multiple of 8; the rest of a row is zero.
@@ -35,7 +35,7 @@ static __device__ __forceinline__ void fill(T *tile, const T *from, int64_t stri
 }
 
 #if PL_HAS_WGMMA
-/* s [64][COLS] = 64 rows times all rows of the tile, over D. R: rows of the tile that `rows` is in. */
+/* s [64][COLS] = 64 rows times all rows of the tile, over D. R: rows of the tile of `rows`. */
 template <typename T, int D, int R>
 static __device__ __forceinline__ void scores(float (&s)[COLS / 2], const T *rows, const T *tile)
 {

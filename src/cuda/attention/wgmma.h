@@ -6,7 +6,7 @@
  * are summed over) or across them (ACROSS: the rows are summed over). A wider tile is several of
  * these, one after the other.
  *
- * The result [64][N] lies as that of mma.h, 16 rows to a warp: d[4 j + ..] are the columns 8 j + ..;
+ * The result [64][N] lies as that of mma.h, 16 rows to a warp: d[4 j + ..] are columns 8 j + ..;
  * packed, it is the left operand of the next product.
  */
 #ifndef PL_CUDA_WGMMA_H

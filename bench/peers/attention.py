@@ -1,6 +1,6 @@
 """Attention beside PyTorch's scaled_dot_product_attention on an NVIDIA card: one table.
 
-    python3 bench/attention.py PL_ATTENTION [--results FILE.csv] [--only TEXT] [--peer no]
+    python3 bench/peers/attention.py PL_ATTENTION [--results FILE.csv] [--only TEXT] [--peer no]
 
 PL_ATTENTION is the program that `make build/release/pl_attention` builds. PyTorch's column is the fastest of its
 backends (cuDNN, flash, memory-efficient; math below 2048 tokens), forward and backward each on its own, on operands
