@@ -15,8 +15,8 @@
  * (device=h200) nothing runs and measured times are 0. Inputs are generated.
  */
 #include "lib/inputs.h"
-#include "rt/calibrate.h"
 #include "lib/step.h"
+#include "rt/calibrate.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,10 +11,10 @@
  * processor time of a step does not depend on other programs.
  */
 #include "lib/inputs.h"
+#include "lib/step.h"
 #include "plan/core/plan.h"
 #include "rt/calibrate.h"
 #include "rt/process_budget.h"
-#include "lib/step.h"
 #include "tests/workloads/workloads.h"
 
 #include <stdio.h>

@@ -20,9 +20,9 @@
  *                      first step, after three steps, at the end
  *   predicted_ms       predicted by the plan
  */
+#include "lib/step.h"
 #include "plimsoll_config.h"
 #include "plimsoll_unstable.h"
-#include "lib/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
