@@ -3,9 +3,12 @@
 #include "cli/plan/plan_view.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
+#include "plimsoll_onnx.h"
 
+#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- model files ------------------------------------------------------------------------ */
@@ -158,6 +161,87 @@ static int inspect_folder(const char *path)
 {
     if (is_inside(path, "manifest.json")) return inspect_checkpoint(path);
     return is_inside(path, "checkpoints") ? inspect_run(path) : -1;
+}
+
+/* ---- other folders ------------------------------------------------------------------------ */
+static bool ends_with(const char *text, const char *tail)
+{
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcmp(text + n - m, tail) == 0;
+}
+
+static bool is_weight_file(const char *path)
+{
+    static const char *const tail[] = {
+        ".safetensors", ".safetensors.index.json", ".pt", ".pth", ".ckpt", ".bin"};
+    for (size_t i = 0; i < sizeof tail / sizeof *tail; i++)
+        if (ends_with(path, tail[i])) return true;
+    return false;
+}
+
+/* nftw has no context: the counts of the walk. */
+static struct {
+    int files, damaged, without;
+} walk;
+
+static void note_sum(void *ctx, const char *key, const char *value)
+{
+    if (strcmp(key, "checksum") == 0) *(bool *)ctx = strcmp(value, "none") != 0;
+}
+
+static void skip_tensor(void *ctx, const pl_tensor_info *t)
+{
+    (void)ctx;
+    (void)t;
+}
+
+/* Whether an ONNX file begins with its checksum (docs/WEIGHTS.md), which opening has verified. */
+static bool has_sum(const char *path)
+{
+    static const char key[] = "plimsoll.xxh64";
+    char head[4 + sizeof key];
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(head, 1, sizeof head, f) : 0;
+    if (f) fclose(f);
+    return n == sizeof head && memcmp(head + 4, key, sizeof key - 1) == 0;
+}
+
+/* Prints a line for a model file, with what its checksum says. */
+static int see_model(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)at;
+    bool onnx = ends_with(path, ".onnx"), sum = onnx && has_sum(path);
+    if (type != FTW_F || (!onnx && !is_weight_file(path)) || ends_with(path, ".json")) return 0;
+    pl_onnx *o = NULL;
+    pl_status rc =
+        onnx ? pl_onnx_open(path, &o) : pl_model_file_list(path, skip_tensor, note_sum, &sum);
+    pl_onnx_free(o);
+    walk.files++;
+    walk.damaged += rc != PL_OK;
+    walk.without += rc == PL_OK && !sum;
+    fputs("  ", stdout);
+    cli_put(stdout, path);
+    printf("  %s", cli_bytes((uint64_t)st->st_size));
+    if (rc != PL_OK)
+        printf("  %sdamaged: %s%s", cli_red(stdout), pl_error_text(), cli_plain(stdout));
+    printf("%s\n", rc != PL_OK ? "" : sum ? "  whole" : "  no checksum");
+    return 0;
+}
+
+/* Verifies every model file in a folder and below it: an export, a cache, copies. */
+static int inspect_models(const char *path)
+{
+    if (nftw(path, see_model, 16, FTW_PHYS) != 0) {
+        cli_error("cannot read %s", path);
+        return 1;
+    }
+    printf("%d model files, %d damaged, %d without a checksum\n", walk.files, walk.damaged,
+           walk.without);
+    if (walk.files == 0) {
+        cli_error("%s is not a run folder, and has no model file", path);
+        return 2;
+    }
+    return walk.damaged ? pl_status_exit_code(PL_ERR_FILE) : 0;
 }
 
 /* ---- programs --------------------------------------------------------------------------- */
@@ -333,21 +417,6 @@ static int inspect_data(const char *path, bool json)
     return sum.bad ? pl_status_exit_code(PL_ERR_DATA) : 0;
 }
 
-static bool ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n >= m && strcmp(text + n - m, tail) == 0;
-}
-
-static bool is_weight_file(const char *path)
-{
-    static const char *const tail[] = {
-        ".safetensors", ".safetensors.index.json", ".pt", ".pth", ".ckpt", ".bin"};
-    for (size_t i = 0; i < sizeof tail / sizeof *tail; i++)
-        if (ends_with(path, tail[i])) return true;
-    return false;
-}
-
 /* Returns a program by its name. An unknown name lists the valid ones and returns NULL. */
 static const pl_program *program_named(const pl_run *run, const char *name)
 {
@@ -412,6 +481,9 @@ int cmd_inspect(int argc, char **argv)
     if (is_weight_file(a.positional[0])) return inspect_file(a.positional[0]);
     int code = inspect_folder(a.positional[0]);
     if (code >= 0) return code;
+    struct stat st;
+    if (stat(a.positional[0], &st) == 0 && S_ISDIR(st.st_mode))
+        return inspect_models(a.positional[0]);
     pl_run *run = NULL;
     pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);

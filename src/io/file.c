@@ -69,8 +69,8 @@ pl_status pl_file_read(const pl_file *f, uint64_t offset, size_t bytes, void *ds
 struct pl_file_writer {
     char *path, *temp; /* both in the same block as the struct */
     int fd;
-    bool failed, committed;
-    uint64_t bytes;
+    bool failed, committed, summed;
+    uint64_t bytes, sum_at; /* offset of the checksum's digits, where summed */
     XXH64_state_t hash;
     size_t used; /* bytes waiting in buffer */
     char buffer[BUFFER_BYTES];
@@ -146,10 +146,31 @@ uint64_t pl_file_writer_hash(const pl_file_writer *w)
     return XXH64_digest(&w->hash);
 }
 
+void pl_file_writer_sum_at(pl_file_writer *w, uint64_t offset)
+{
+    w->summed = true;
+    w->sum_at = offset;
+}
+
+static pl_status write_sum(pl_file_writer *w)
+{
+    char digits[PL_SUM_DIGITS + 1];
+    snprintf(digits, sizeof digits, "%016llx", (unsigned long long)pl_file_writer_hash(w));
+    for (size_t n = 0; n < PL_SUM_DIGITS;) {
+        ssize_t r = pwrite(w->fd, digits + n, PL_SUM_DIGITS - n, (off_t)(w->sum_at + n));
+        if (r < 0 && errno == EINTR) continue;
+        w->failed = r < 0;
+        PL_FAIL_IF(r < 0, PL_ERR_IO, "cannot write %.300s: %s", w->path, strerror(errno));
+        n += (size_t)r;
+    }
+    return PL_OK;
+}
+
 pl_status pl_file_writer_commit(pl_file_writer *w)
 {
     PL_FAIL_IF(w->failed, PL_ERR_IO, "%.300s: an earlier write failed", w->path);
     PL_TRY(flush_buffer(w));
+    if (w->summed) PL_TRY(write_sum(w));
     int err = fsync(w->fd) != 0 ? errno : 0;
     if (close(w->fd) != 0 && !err) err = errno;
     w->fd = -1;

@@ -30,15 +30,41 @@ void pl_file_close(pl_file *f);
 /* Reads exactly `bytes` bytes at offset; fewer (the file was truncated) is an error. */
 pl_status pl_file_read(const pl_file *f, uint64_t offset, size_t bytes, void *dst) PL_MUST_USE;
 
+/* ---- a checksum inside the file -----------------------------------------------------------
+ * Model files carry the XXH64 of all their bytes, as 16 hexadecimal digits at a fixed place: the
+ * first entry of the metadata, in the form that only this program writes. For the sum, the digits
+ * themselves count as '0'. A program that writes the file anew and keeps the metadata puts them
+ * elsewhere, so an outdated sum is not taken for damage (file_sum.c). */
+enum { PL_SUM_DIGITS = 16 };
+#define PL_SUM_KEY   "plimsoll.xxh64"
+#define PL_SUM_ZEROS "0000000000000000"
+
+/* Sets the XXH64 of the file with its own digits as '0'; *own: the file carries a checksum, and
+ * *told is that. block: memory of cap bytes for reading. */
+pl_status pl_file_sum(const pl_file *f, void *block, size_t cap, uint64_t *hash, bool *own,
+                      uint64_t *told) PL_MUST_USE;
+/* Reads the whole file if it carries a checksum, and compares: PL_ERR_FILE when it is damaged. A
+ * file that this process has verified is not read again while its inode, size and times stay.
+ * Bytes in memory are not verified: fuzzers change them. *own may be NULL. */
+pl_status pl_file_verify(const pl_file *f, bool *own) PL_MUST_USE;
+/* Whether this process has verified the file, and it has not changed; notes that it has. */
+bool pl_file_is_verified(const pl_file *f);
+void pl_file_set_verified(const pl_file *f);
+/* The message of every damaged file. */
+pl_status pl_file_damaged(const char *name, const char *kind, uint64_t is,
+                          uint64_t was) PL_MUST_USE;
+
 /* ---- writing ---------------------------------------------------------------------------- */
 typedef struct pl_file_writer pl_file_writer;
 
 /* Starts a temporary file in the folder of path. Nothing appears under path before commit. */
 pl_status pl_file_writer_new(const char *path, pl_file_writer **out) PL_MUST_USE;
 pl_status pl_file_writer_write(pl_file_writer *w, const void *data, size_t bytes) PL_MUST_USE;
-/* Return the bytes written so far, and their XXH64. */
+/* Return the bytes written so far, and their XXH64; after commit it is that of pl_file_sum. */
 uint64_t pl_file_writer_bytes(const pl_file_writer *w);
 uint64_t pl_file_writer_hash(const pl_file_writer *w);
+/* The bytes at offset are PL_SUM_ZEROS: commit writes the digits of the hash over them. */
+void pl_file_writer_sum_at(pl_file_writer *w, uint64_t offset);
 /* fsyncs, renames over path, fsyncs the folder. Refused after a failed write. */
 pl_status pl_file_writer_commit(pl_file_writer *w) PL_MUST_USE;
 /* Copies a file, through a buffer of cap bytes. */

@@ -437,6 +437,14 @@ void pl_st_close(pl_st_reader *r)
     pl_sys_free(r);
 }
 
+pl_status pl_st_verify(const pl_st_reader *r, const char **sum)
+{
+    bool own = false;
+    PL_TRY(r->zip ? pl__pt_verify(r, &own) : pl_file_verify(&r->file, &own));
+    if (sum) *sum = own ? r->zip ? "CRC-32 of every member" : "XXH64 of the file" : NULL;
+    return PL_OK;
+}
+
 int pl_st_count(const pl_st_reader *r)
 {
     return r->n_tensors;

@@ -81,6 +81,11 @@ pl_status pl_st_open(const char *path, pl_st_reader **out) PL_MUST_USE;
 pl_status pl_st_open_memory(const void *data, size_t len, const char *name,
                             pl_st_reader **out) PL_MUST_USE;
 void pl_st_close(pl_st_reader *r);
+/* Reads every byte of a file that carries checksums and compares: the XXH64 of a safetensors file
+ * of ours (file.h), the CRC-32 of each member of a PyTorch file; a CRC-32 of 0 is none.
+ * PL_ERR_FILE when the file is damaged. *sum: what was compared, in words; NULL: no checksum; it
+ * may be NULL. pl_st_set_open verifies. */
+pl_status pl_st_verify(const pl_st_reader *r, const char **sum) PL_MUST_USE;
 
 /* Tensors in file order; pointers are borrowed until close. */
 int pl_st_count(const pl_st_reader *r);
@@ -110,7 +115,8 @@ pl_status pl_st_read_range(const pl_st_reader *r, const pl_st_tensor *t, uint64_
  *     pl_st_writer_finish(w);  pl_st_writer_free(w);
  *
  * The file appears under its name at finish, complete; if freed before, nothing is left. Data begin
- * at a multiple of 4096. The same declarations and bytes give the same file.
+ * at a multiple of 4096. The same declarations and bytes give the same file. The file carries its
+ * checksum (file.h).
  *
  * A path that ends in .pt, .pth, .ckpt or .bin gets PyTorch's format (io/tensors): a dictionary of
  * the tensors, in the order of declaration. */

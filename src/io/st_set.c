@@ -62,7 +62,10 @@ static pl_status open_files(pl_st_set *s)
 {
     s->file = pl_arena_new(&s->mem, pl_st_reader *, (size_t)s->n + 1);
     if (!s->file) return PL_ERR_MEMORY;
-    for (int i = 0; i < s->n; i++) PL_TRY(pl_st_open(s->path[i], &s->file[i]));
+    for (int i = 0; i < s->n; i++) {
+        PL_TRY(pl_st_open(s->path[i], &s->file[i]));
+        PL_TRY(pl_st_verify(s->file[i], NULL));
+    }
     for (int i = 0; i < s->n; i++)
         for (int k = 0; k < pl_st_count(s->file[i]); k++) {
             int at = i;

@@ -4,7 +4,8 @@
  * {"tensor": "file", ...}}) beside its files; or a folder with one index, or with *.safetensors,
  * all of which are read; a folder without either is searched for PyTorch's *.bin, *.pt, *.pth and
  * *.ckpt. A tensor that is in two files, or that an index promises and its file lacks, is
- * PL_ERR_FILE, and the message names it.
+ * PL_ERR_FILE, and the message names it. So is a file whose bytes do not match its checksum
+ * (pl_st_verify).
  */
 #ifndef PL_IO_ST_SET_H
 #define PL_IO_ST_SET_H

@@ -21,6 +21,7 @@
 
 #define DATA_ALIGN 4096u
 #define MAX_HEADER 100000000u
+#define SUM_AT     (9 + sizeof "\"__metadata__\":{\"" PL_SUM_KEY "\":\"" - 1) /* in the file */
 #define MAX_BYTES  ((uint64_t)1 << 48)
 
 typedef struct entry {
@@ -131,6 +132,7 @@ pl_status pl_st_writer_meta(pl_st_writer *w, const char *key, const char *value)
     PL_FAIL_IF(w->file, PL_ERR_ARG, "%.200s: metadata \"%.80s\" given after begin", w->path, key);
     PL_FAIL_IF(!pl_utf8_valid(key, strlen(key)) || !pl_utf8_valid(value, strlen(value)), PL_ERR_ARG,
                "%.200s: metadata \"%.80s\" is not UTF-8", w->path, key);
+    if (strcmp(key, PL_SUM_KEY) == 0) return PL_OK; /* of the file that metadata are copied from */
     for (int i = 0; i < w->n_meta; i++)
         PL_FAIL_IF(strcmp(w->meta[i].key, key) == 0, PL_ERR_ARG,
                    "%.200s: metadata \"%.80s\" given twice", w->path, key);
@@ -193,11 +195,12 @@ static pl_status sort_entries(pl_st_writer *w)
     return PL_OK;
 }
 
+/* The checksum comes first, at the place that file_sum.c knows; commit writes its digits. */
 static void header_meta(const pl_st_writer *w, pl_str *h)
 {
-    pl_str_add(h, "\"__metadata__\":{");
+    pl_str_add(h, "\"__metadata__\":{\"" PL_SUM_KEY "\":\"" PL_SUM_ZEROS "\"");
     for (int i = 0; i < w->n_meta; i++) {
-        if (i) pl_str_add(h, ",");
+        pl_str_add(h, ",");
         pl_json_quote(h, w->meta[i].key, strlen(w->meta[i].key));
         pl_str_add(h, ":");
         pl_json_quote(h, w->meta[i].value, strlen(w->meta[i].value));
@@ -220,9 +223,9 @@ static pl_status make_header(const pl_st_writer *w, pl_str *h)
 {
     uint64_t at = 0;
     pl_str_addn(h, "\0\0\0\0\0\0\0\0{", 9);
-    if (w->n_meta) header_meta(w, h);
+    header_meta(w, h);
     for (int i = 0; i < w->n_entries; i++) {
-        if (i || w->n_meta) pl_str_add(h, ",");
+        pl_str_add(h, ",");
         header_tensor(&w->entry[i], at, h);
         at += w->entry[i].bytes; /* fewer than 2^31 entries below 2^48: no wrap */
         PL_FAIL_IF(at >= MAX_BYTES, PL_ERR_ARG, "%.200s: the tensors take 2^48 bytes or more",
@@ -359,7 +362,10 @@ pl_status pl_st_writer_finish(pl_st_writer *w)
                w->entry[w->current].name, (unsigned long long)w->entry[w->current].bytes,
                (unsigned long long)w->written);
     w->finished = true;
-    if (w->zip) PL_TRY(pl_zip_writer_finish(w->zip));
+    if (w->zip)
+        PL_TRY(pl_zip_writer_finish(w->zip));
+    else
+        pl_file_writer_sum_at(w->file, SUM_AT);
     return pl_file_writer_commit(w->file);
 }
 

@@ -14,6 +14,8 @@
 #ifndef PL_ONNX_ONNX_H
 #define PL_ONNX_ONNX_H
 
+#include "base/str.h"
+#include "io/file.h"
 #include "onnx/proto.h"
 #include "plimsoll_onnx.h"
 
@@ -85,6 +87,16 @@ struct pl_onnx {
  * `folder`. */
 pl_status pl_ox_open_memory(const void *data, size_t len, const char *folder,
                             pl_onnx **out) PL_MUST_USE;
+
+/* ---- checksums (sums.c) ---------------------------------------------------------------------- */
+enum { PL_OX_SUM_AT = 4 + sizeof PL_SUM_KEY - 1 + 2 }; /* offset of the digits in a file */
+/* Appends the entries: the file's own, which pl_file_writer_sum_at completes, and, where `data` is
+ * not NULL, that of the file `data` beside it. They must be the first bytes of the file. */
+void pl_ox_put_sums(pl_str *s, const char *data, uint64_t data_sum);
+/* Whether the entry of metadata_props in [body, end) is one of them. */
+bool pl_ox_is_sum(const pl_file *f, uint64_t body, uint64_t end);
+/* Compares the checksums that the model carries; PL_ERR_FILE: a file is damaged. */
+pl_status pl_ox_verify(const pl_onnx *o) PL_MUST_USE;
 
 pl_ox_map *pl_ox_map_new(pl_arena *mem);
 void *pl_ox_map_get(const pl_ox_map *m, const char *key);                        /* NULL if none */

@@ -303,6 +303,7 @@ static pl_status open_file(const char *path, const char *folder, size_t folder_l
         o->file = *memory;
     else if (rc == PL_OK)
         rc = pl_file_open(o->path, PL_ERR_FILE, &o->file);
+    if (rc == PL_OK) rc = pl_ox_verify(o);
     if (rc == PL_OK) rc = read_model(o);
     if (rc == PL_OK)
         *out = o;

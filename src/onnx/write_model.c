@@ -254,13 +254,26 @@ static pl_status write_piece(writer *w, const piece *p, void *buffer, size_t cap
     return PL_OK;
 }
 
+/* The checksum that the new file carries. */
+static pl_status add_sum(writer *w)
+{
+    pl_str s = PL_STR_INIT;
+    pl_ox_put_sums(&s, NULL, 0);
+    text t = {.at = s.failed ? NULL : pl_arena_alloc(&w->mem, s.len), .n = s.len};
+    if (t.at) memcpy(t.at, s.text, s.len);
+    pl_str_release(&s);
+    return t.at ? add_text(w, &t) : PL_ERR_MEMORY;
+}
+
 static pl_status list_model(writer *w)
 {
     const pl_file *f = &w->o->file;
     bool seen = false;
+    PL_TRY(add_sum(w));
     for (uint64_t pos = 0; pos < f->size;) {
         field x;
         PL_TRY(next_field(f, &pos, f->size, &x));
+        if (x.id == 14 && pl_ox_is_sum(f, x.body, x.end)) continue; /* of the old file */
         if (x.id != 7) {
             PL_TRY(add_file(w, x.begin, x.end));
             continue;
@@ -292,6 +305,7 @@ static pl_status write_file(writer *w, const char *path)
     pl_status rc = buffer ? pl_file_writer_new(path, &out) : PL_ERR_MEMORY;
     for (size_t i = 0; i < w->n && rc == PL_OK; i++)
         rc = write_piece(w, &w->piece[i], buffer, BUFFER, out);
+    if (rc == PL_OK) pl_file_writer_sum_at(out, PL_OX_SUM_AT);
     if (rc == PL_OK) rc = pl_file_writer_commit(out);
     pl_file_writer_free(out);
     pl_sys_free(buffer);

@@ -13,7 +13,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define VERIFIED_BYTES ((int64_t)1 << 30) /* larger arrays are verified by `inspect` alone */
 
 /* One file: exactly one of the five readers. */
 typedef struct shard {
@@ -36,6 +39,7 @@ struct pl_array {
     int64_t rows;
     pl_type sample;
     size_t row_bytes;
+    bool verify; /* compare checksums at opening */
     /* a row in the file's type, where numbers are converted: one thread at a time */
     pthread_mutex_t lock;
     char *scratch;
@@ -59,9 +63,10 @@ bool pl_array_is_bundle(const char *name)
            ends_with(name, ".bin") || is_hdf5(name);
 }
 
-static pl_status open_tensor(shard *s, const char *field, pl_type *type)
+static pl_status open_tensor(shard *s, const char *field, bool verify, pl_type *type)
 {
     pl_status rc = pl_st_open(s->path, &s->st);
+    if (rc == PL_OK && verify) rc = pl_st_verify(s->st, NULL);
     if (rc == PL_ERR_FILE) PL_FAIL(PL_ERR_DATA, "%s", pl_error_text());
     if (rc != PL_OK) return rc;
     s->tensor = pl_st_find(s->st, field);
@@ -77,7 +82,7 @@ static pl_status open_tensor(shard *s, const char *field, pl_type *type)
 static pl_status open_file(const pl_array *a, shard *s, const char *field,
                            const char *const *others, pl_type *type)
 {
-    if (ends_with(s->path, ".safetensors")) return open_tensor(s, field, type);
+    if (ends_with(s->path, ".safetensors")) return open_tensor(s, field, a->verify, type);
     if (ends_with(s->path, ".csv")) {
         PL_TRY(pl_table_part_open(s->path, field, others, &a->sample, &s->table));
         *type = pl_table_part_type(s->table);
@@ -152,11 +157,23 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
     return PL_OK;
 }
 
+/* Whether all files together are small enough to read them before training. The files of a cache
+ * are verified by its stamp, however large. */
+static bool is_small(const char *const *paths, int n)
+{
+    int64_t bytes = 0;
+    struct stat st;
+    for (int i = 0; i < n && bytes <= VERIFIED_BYTES; i++)
+        if (stat(paths[i], &st) == 0) bytes += st.st_size;
+    return bytes <= VERIFIED_BYTES;
+}
+
 static pl_status open_all(pl_array *a, const char *const *paths, int n, const char *input,
                           const char *field, const char *const *others)
 {
     a->shards = pl_arena_new(&a->mem, shard, n + 1);
     if (!a->shards) return PL_ERR_MEMORY;
+    a->verify = is_small(paths, n);
     for (int i = 0; i < n; i++) {
         a->shards[i].path = pl_arena_strdup(&a->mem, paths[i]);
         if (!a->shards[i].path) return PL_ERR_MEMORY;

@@ -405,6 +405,23 @@ static pl_status load(loader *l)
     return pl__st_index(l->r);
 }
 
+pl_status pl__pt_verify(const pl_st_reader *r, bool *any)
+{
+    const pl_file *f = &r->file;
+    pl_arena mem = PL_ARENA_INIT;
+    pl_zip zip = {0};
+    *any = false;
+    if (f->fd < 0) return PL_OK;
+    pl_status rc = pl_zip_open(f, &mem, &zip);
+    for (int i = 0; i < zip.n && rc == PL_OK; i++) *any |= zip.member[i].crc != 0;
+    if (rc == PL_OK && *any && !pl_file_is_verified(f)) {
+        rc = pl_zip_verify(f, &zip);
+        if (rc == PL_OK) pl_file_set_verified(f);
+    }
+    pl_arena_release(&mem);
+    return rc;
+}
+
 pl_status pl__pt_load(pl_st_reader *r)
 {
     uint8_t first[4];
@@ -415,6 +432,7 @@ pl_status pl__pt_load(pl_st_reader *r)
         "save it again with torch.save, or with safetensors.torch.save_file",
         r->file.name);
     loader l = {.r = r};
+    r->zip = true;
     pl_status rc = load(&l);
     pl_str_release(&l.path);
     pl_arena_release(&l.mem);

@@ -20,6 +20,7 @@ struct pl_st_reader {
     pl_st_pair *meta; /* by key */
     int n_meta;
     bool has_meta;
+    bool zip; /* a file of PyTorch */
 };
 
 /* Makes room for one more tensor. */
@@ -35,5 +36,7 @@ void pl__st_sort_meta(pl_st_reader *r);
 bool pl__pt_is(const uint8_t *first);
 /* Fills the reader from the file of PyTorch that it has opened. */
 pl_status pl__pt_load(pl_st_reader *r) PL_MUST_USE;
+/* Compares the CRC-32 of every member; *any: one has a CRC-32. */
+pl_status pl__pt_verify(const pl_st_reader *r, bool *any) PL_MUST_USE;
 
 #endif

@@ -4,7 +4,11 @@
 
 #include "base/dtype.h"
 #include "base/sys.h"
+#include "io/file.h"
 #include "io/st_set.h"
+
+#include <stdio.h>
+#include <string.h>
 
 enum { BLOCK = 1 << 12 };
 
@@ -126,6 +130,22 @@ pl_status pl_tensors_save(const char *path, const pl_tensor_data *tensor, int n)
     return rc;
 }
 
+/* The metadata; in place of the digits of a checksum, that it matches: opening has verified it. */
+static void list_meta(const pl_st_reader *file,
+                      void (*each)(void *ctx, const char *key, const char *value), void *ctx)
+{
+    const char *key, *value, *sum = NULL;
+    if (!each) return;
+    for (int i = 0; i < pl_st_meta_count(file); i++) {
+        pl_st_meta_at(file, i, &key, &value);
+        if (strcmp(key, PL_SUM_KEY) != 0) each(ctx, key, value);
+    }
+    char text[80];
+    pl_status rc = pl_st_verify(file, &sum);
+    snprintf(text, sizeof text, "%s%s", sum ? sum : "none", sum && rc == PL_OK ? ", matches" : "");
+    each(ctx, "checksum", text);
+}
+
 pl_status pl_model_file_list(const char *path, void (*each)(void *ctx, const pl_tensor_info *t),
                              void (*each_meta)(void *ctx, const char *key, const char *value),
                              void *ctx)
@@ -138,11 +158,7 @@ pl_status pl_model_file_list(const char *path, void (*each)(void *ctx, const pl_
             pl_tensor_info info = info_of(pl_st_at(file, i));
             each(ctx, &info);
         }
-        for (int i = 0; each_meta && i < pl_st_meta_count(file); i++) {
-            const char *key, *value;
-            pl_st_meta_at(file, i, &key, &value);
-            each_meta(ctx, key, value);
-        }
+        list_meta(file, each_meta, ctx);
     }
     pl_st_set_close(s);
     return PL_OK;

@@ -16,6 +16,7 @@ typedef struct pl_zip_member {
     const char *name;
     uint64_t header, bytes; /* offset of the local header; size */
     bool stored;            /* neither compressed nor encrypted */
+    uint32_t crc;           /* of its bytes; 0: PyTorch was told to leave it out */
 } pl_zip_member;
 typedef struct pl_zip {
     pl_zip_member *member; /* by name */
@@ -27,6 +28,9 @@ pl_status pl_zip_open(const pl_file *f, pl_arena *mem, pl_zip *out) PL_MUST_USE;
 const pl_zip_member *pl_zip_find(const pl_zip *z, const char *name); /* NULL if none */
 /* Sets the offset of the member's bytes; PL_ERR_FILE when they are not stored inside the file. */
 pl_status pl_zip_begin(const pl_file *f, const pl_zip_member *m, uint64_t *begin) PL_MUST_USE;
+/* Reads every stored member and compares its CRC-32, where it has one; PL_ERR_FILE names the first
+ * that is damaged. */
+pl_status pl_zip_verify(const pl_file *f, const pl_zip *z) PL_MUST_USE;
 
 /* ---- writing ---------------------------------------------------------------------------- */
 typedef struct pl_zip_writer pl_zip_writer;

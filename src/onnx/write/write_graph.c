@@ -7,6 +7,7 @@
  */
 #include "base/sys.h"
 #include "io/file.h"
+#include "onnx/onnx.h"
 #include "onnx/write/encode.h"
 #include "onnx/write/write.h"
 #include "ops/core/attr.h"
@@ -247,10 +248,12 @@ static pl_status write_elements(pl_ow *w, const pl_ow_tensor *t, pl_file_writer 
     return rc;
 }
 
-/* Everything before the graph's own fields. */
-static pl_str model_head(uint64_t graph_bytes)
+/* Everything before the graph's own fields; data: the name of the file with the tensors, or NULL,
+ * and its checksum. The checksums come first, where onnx/sums.c finds them. */
+static pl_str model_head(uint64_t graph_bytes, const char *data, uint64_t data_sum)
 {
     pl_str m = PL_STR_INIT, opset = PL_STR_INIT;
+    pl_ox_put_sums(&m, data, data_sum);
     pl_ow_put_int(&m, 1, IR_VERSION);
     pl_ow_put_text(&m, 2, "plimsoll");
     pl_ow_put_text(&m, 3, pl_version());
@@ -285,7 +288,7 @@ static uint64_t tensor_bytes(const pl_ow *w, const char *data)
     return sum;
 }
 
-static pl_status write_model(pl_ow *w, const char *data, pl_file_writer *out)
+static pl_status write_model(pl_ow *w, const char *data, uint64_t data_sum, pl_file_writer *out)
 {
     pl_str *part[] = {&w->nodes, &w->constants, &w->inputs, &w->outputs};
     uint64_t bytes = tensor_bytes(w, data), at = 0;
@@ -293,7 +296,7 @@ static pl_status write_model(pl_ow *w, const char *data, pl_file_writer *out)
     pl_ow_put_text(&name, 2, "plimsoll");
     bytes += name.len;
     for (int i = 0; i < 4; i++) bytes += part[i]->len;
-    pl_str head = model_head(bytes);
+    pl_str head = model_head(bytes, data, data_sum);
     pl_status rc = write_text(out, &head);
     if (rc == PL_OK) rc = write_text(out, &name);
     pl_str_release(&name);
@@ -311,13 +314,14 @@ static pl_status write_model(pl_ow *w, const char *data, pl_file_writer *out)
 }
 
 /* The tensors one after the other, in a file beside the model. */
-static pl_status write_data(pl_ow *w, const char *path)
+static pl_status write_data(pl_ow *w, const char *path, uint64_t *sum)
 {
     pl_file_writer *out = NULL;
     pl_status rc = pl_file_writer_new(path, &out);
     for (const pl_ow_tensor *t = w->tensors; t && rc == PL_OK; t = t->next)
         rc = write_elements(w, t, out);
     if (rc == PL_OK) rc = pl_file_writer_commit(out);
+    if (rc == PL_OK) *sum = pl_file_writer_hash(out);
     pl_file_writer_free(out);
     return rc;
 }
@@ -325,6 +329,7 @@ static pl_status write_data(pl_ow *w, const char *path)
 static pl_status write_files(pl_ow *w, const char *path, uint64_t most)
 {
     uint64_t bytes = w->nodes.len + w->constants.len + w->inputs.len + w->outputs.len + 4096;
+    uint64_t sum = 0;
     const char *data = NULL, *slash = strrchr(path, '/');
     PL_FAIL_IF(bytes > MOST_BYTES, PL_ERR_UNSUPPORTED,
                "%s: the nodes and constants take %llu bytes; an ONNX file holds at most 2 GiB",
@@ -332,13 +337,14 @@ static pl_status write_files(pl_ow *w, const char *path, uint64_t most)
     if (bytes + tensor_bytes(w, NULL) > most) {
         char *whole = pl_arena_printf(&w->mem, "%s.data", path);
         if (!whole) return PL_ERR_MEMORY;
-        PL_TRY(write_data(w, whole));
+        PL_TRY(write_data(w, whole, &sum));
         data = whole + (slash ? slash - path + 1 : 0);
         w->info.external = true;
     }
     pl_file_writer *out = NULL;
     pl_status rc = pl_file_writer_new(path, &out);
-    if (rc == PL_OK) rc = write_model(w, data, out);
+    if (rc == PL_OK) rc = write_model(w, data, sum, out);
+    if (rc == PL_OK) pl_file_writer_sum_at(out, PL_OX_SUM_AT);
     if (rc == PL_OK) rc = pl_file_writer_commit(out);
     pl_file_writer_free(out);
     return rc;

@@ -13,7 +13,7 @@ enum { PL_PATH_BYTES = 4096 };
 /* Writes dir/name to out; PL_ERR_IO when it is too long. */
 pl_status pl__path(char out[PL_PATH_BYTES], const char *dir, const char *name) PL_MUST_USE;
 pl_status pl__manifest_write(const char *path, const pl_checkpoint *c) PL_MUST_USE;
-/* Sets the length of a file and the XXH64 of its bytes. */
+/* Sets the length of a file and its XXH64 (pl_file_sum). */
 pl_status pl__file_sum(const char *path, uint64_t *bytes, uint64_t *hash) PL_MUST_USE;
 /* Adds the file dir/name, with its length and checksum. */
 pl_status pl__manifest_add(const char *dir, const char *name, pl_checkpoint *c) PL_MUST_USE;

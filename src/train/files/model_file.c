@@ -440,7 +440,8 @@ pl_status pl__slots_read(pl_run *r, const char *path, bool model, pl_slot_test t
 {
     pl_st_reader *f;
     PL_TRY(pl_st_open(path, &f));
-    pl_status rc = load_all(r, f, path, model, test, partial);
+    pl_status rc = pl_st_verify(f, NULL);
+    if (rc == PL_OK) rc = load_all(r, f, path, model, test, partial);
     pl_st_close(f);
     return rc;
 }
@@ -450,7 +451,7 @@ pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test t
 {
     pl_st_reader *f;
     PL_TRY(pl_st_open(path, &f));
-    pl_status rc = PL_OK;
+    pl_status rc = pl_st_verify(f, NULL);
     *taken = *of = 0;
     for (int i = 0; i < pl_store_count(r->store) && rc == PL_OK; i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
