@@ -4,22 +4,31 @@
  * mpirun gets its own process group, so that Ctrl-C reaches this process alone: signals go to the
  * ranks through the control channel, and all ranks stop at the end of the same step. A signal that
  * arrives from several sides within a moment (torchrun signals all its processes) counts as one.
+ *
+ * No process outlives the one that started it: the kernel signals mpirun when this process ends,
+ * and kills each rank when mpirun ends.
  */
 #include "base/sys.h"
 #include "dist/control.h"
 #include "dist/env.h"
+#include "dist/segments.h"
 #include "plimsoll_ranks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Environment variable of ranks: process number of the mpirun that this program started. */
+#define PARENT "PLIMSOLL_MPIRUN"
 
 /* the signal that stops, and how often it came: handlers must not do more */
 static volatile sig_atomic_t asked, times;
@@ -89,6 +98,53 @@ static void set_environment(const pl_control_at *at)
     setenv("PLIMSOLL_CONTROL", text, 1);
 }
 
+/* The kernel sends this process the signal when the process that started it ends. */
+static void die_with(pid_t parent, int signal_number)
+{
+    prctl(PR_SET_PDEATHSIG, signal_number);
+    if (getppid() != parent) _exit(8); /* it ended before the kernel knew */
+}
+
+/* Reads the name of a process and the number of its parent. */
+static bool look_at(pid_t pid, char name[32], pid_t *parent)
+{
+    char path[32], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), ppid = 0;
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) close(fd);
+    const char *end = n > 0 ? strrchr(text, ')') : NULL; /* PID (NAME) STATE PARENT */
+    if (!end || sscanf(text, "%*d (%31[^)]", name) != 1 || sscanf(end, ") %*c %d", &ppid) != 1)
+        return false;
+    *parent = ppid;
+    return true;
+}
+
+/* Whether this process is below the mpirun that this program started, or below a daemon of Open
+ * MPI. A rank whose mpirun has ended belongs to another process. */
+static bool has_mpirun(pid_t mpirun)
+{
+    enum { MOST = 64 };
+    char name[32];
+    pid_t at = getppid(), next;
+    for (int i = 0; i < MOST && at > 0; i++, at = next) {
+        if (at == mpirun) return true;
+        if (!look_at(at, name, &next)) return at != 1; /* hidden */
+        if (strcmp(name, "orted") == 0 || strncmp(name, "prte", 4) == 0) return true;
+    }
+    return false;
+}
+
+/* A rank ends with mpirun, whatever ends mpirun. PARENT names mpirun where this program started it:
+ * mpirun may have ended before this process began. */
+static void die_with_mpirun(void)
+{
+    const char *text = getenv(PARENT);
+    long mpirun = text ? strtol(text, NULL, 10) : 0;
+    die_with(getppid(), SIGKILL);
+    if (mpirun > 1 && access("/proc/self/stat", R_OK) == 0 && !has_mpirun((pid_t)mpirun)) _exit(8);
+}
+
 static pl_status start(int ranks, char **argv, pid_t *out)
 {
     char count[16], self[4096];
@@ -105,10 +161,14 @@ static pl_status start(int ranks, char **argv, pid_t *out)
     args[n++] = self;
     for (int i = 1; argv[i] && n < MOST - 1; i++) args[n++] = argv[i];
     args[n] = NULL;
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     PL_FAIL_IF(pid < 0, PL_ERR_PEER, "cannot start mpirun: %s", strerror(errno));
     if (pid == 0) {
         setpgid(0, 0);
+        die_with(parent, SIGTERM); /* mpirun then kills its ranks and removes its files */
+        snprintf(count, sizeof count, "%d", (int)getpid());
+        setenv(PARENT, count, 1); /* this process becomes mpirun */
+        snprintf(count, sizeof count, "%d", ranks);
         execvp("mpirun", args);
         _exit(127);
     }
@@ -144,12 +204,17 @@ static int own_code(int status)
 typedef struct passed {
     int stops, saves, memories;
     uint64_t first; /* time of the first signal that stops; 0: none */
+    pid_t parent;   /* torchrun; 0: another program started this process */
 } passed;
 
 /* The first signal stops the ranks at the end of a step; a later signal does not wait for it. */
 static void pass_signals(pl_hub *hub, passed *p)
 {
     uint64_t now = pl_sys_now_ns();
+    if (p->parent && getppid() != p->parent) { /* torchrun has ended: nobody waits for the ranks */
+        p->parent = 0;
+        note_signal(SIGTERM);
+    }
     if (saves != p->saves) pl_hub_ask(hub, SIGUSR1);
     if (memories != p->memories) pl_hub_ask(hub, SIGUSR2);
     p->saves = saves;
@@ -183,7 +248,7 @@ static void explain_mpirun(pl_hub *hub, int code)
 static void look_after(pl_hub *hub, pid_t pid, int *status)
 {
     int state;
-    passed p = {0};
+    passed p = {.parent = getenv("TORCHELASTIC_RUN_ID") ? getppid() : 0};
     bool over = false;
     *status = -1;
     while (!over) {
@@ -205,12 +270,14 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     pl_hub *hub;
     pid_t pid;
     int status;
+    pl_segments segments;
     listen_to_signals();
     PL_TRY(pl_hub_new(ranks, true, &hub));
     pl_control_at at;
     pl_status rc = pl_hub_draw_key(hub);
     pl_hub_where(hub, &at);
     set_environment(&at);
+    pl_segments_begin(&segments);
     if (rc == PL_OK) rc = start(ranks, argv, &pid);
     if (rc == PL_OK) {
         look_after(hub, pid, &status);
@@ -225,6 +292,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
                 own_code(status));
         if (verdict[0]) fprintf(stderr, "plimsoll: %s\n", verdict);
     }
+    pl_segments_end(&segments);
     pl_hub_free(hub);
     return rc;
 }
@@ -279,12 +347,14 @@ static int hear(int fd)
     struct ucred leader = {0};
     socklen_t n = sizeof leader;
     int seen = 0, seen_saves = 0, seen_memories = 0;
+    pid_t parent = getppid();
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &leader, &n) != 0) leader.pid = 0;
     for (;;) {
         unsigned char byte;
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         poll(&ready, 1, 50);
         if (ready.revents) return recv(fd, &byte, 1, 0) == 1 ? byte : 8;
+        if (getppid() != parent) return 8; /* torchrun has ended; rank 0 sees it, too */
         if (times > seen && leader.pid > 1) kill(leader.pid, (int)asked);
         if (saves > seen_saves && leader.pid > 1) kill(leader.pid, SIGUSR1);
         if (memories > seen_memories && leader.pid > 1) kill(leader.pid, SIGUSR2);
@@ -329,6 +399,7 @@ pl_status pl_ranks_start(int asked_ranks, char **argv, int *code)
             env.local_size, env.size);
         return env.rank == 0 ? lead(env.size, argv, code) : follow(code);
     }
+    if (env.launcher && strcmp(env.launcher, "mpirun") == 0) die_with_mpirun();
     if (env.launcher) {
         PL_FAIL_IF(asked_ranks > 1 && env.size != asked_ranks, PL_ERR_ARG,
                    "--ranks %d, but %s started %d ranks", asked_ranks, env.launcher, env.size);

@@ -207,6 +207,25 @@ TEST(ranks_fail_when_their_launcher_is_killed)
 }
 
 /* A few of the kills of tools/ranks/kill: a resumed run has the bits of an undisturbed run. */
+/* Suspended ranks cannot end by themselves: the kernel ends them with mpirun, and mpirun with the
+ * process that was started. Their shared memory is removed by the next launch. */
+TEST(ranks_fail_with_the_process_that_started_them)
+{
+    WANT_LIB();
+    for (int k = 0; k < 2; k++) {
+        cli_result r = SH(
+            "launch own 2 x train.steps=100000 --fresh; begun x; for k in 0 1; do kill -STOP $(rank x $k); done; "
+            "kill -9 %s; gone x; echo left $(ls -d /dev/shm/plimsoll-*-$job 2>/dev/null | wc -l)",
+            k ? "$(pgrep -P $job mpirun)" : "$job");
+        CHECK_MSG(took(r) >= 0 && took(r) < 5000, "%s killed: %s%s", k ? "mpirun" : "the launcher",
+                  r.out, r.err);
+    }
+    cli_result r =
+        SH("launch own 2 y train.steps=1 --fresh; wait $job; code=$?; "
+           "for d in /dev/shm/plimsoll-*; do [ -e /proc/${d##*-} ] || echo $d; done; exit $code");
+    CHECK_MSG(r.code == 0 && !strstr(r.out, "/dev/shm/plimsoll-0"), "%s%s", r.out, r.err);
+}
+
 TEST(ranks_fail_and_resume_to_the_same_bits)
 {
     WANT_LIB();
