@@ -5,15 +5,26 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char fixed[] =
     "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes";
 
+FILE *plain_open(const char *path, const char *mode)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        errno = S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
+        return NULL;
+    }
+    return fopen(path, mode);
+}
+
 FILE *table_open(const char *path, int64_t from)
 {
-    FILE *f = fopen(path, from ? "r+e" : "we");
-    if (!f && from) f = fopen(path, "w+e");
+    FILE *f = plain_open(path, from ? "r+e" : "we");
+    if (!f && from) f = plain_open(path, "w+e");
     if (!f) return NULL;
     char *line = NULL;
     size_t cap = 0;
@@ -122,7 +133,7 @@ static bool widen(metrics_table *t, const char *path, bool phases, int more)
     size_t cap = 0;
     ssize_t n;
     snprintf(to, sizeof to, "%s.tmp-%ld", path, (long)getpid());
-    FILE *f = fopen(to, "we");
+    FILE *f = plain_open(to, "we");
     bool ok = f && fseek(t->f, 0, SEEK_SET) == 0 && getline(&line, &cap, t->f) > 0;
     if (ok) put_header(t, f, phases);
     while (ok && (n = getline(&line, &cap, t->f)) > 0) {

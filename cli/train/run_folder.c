@@ -1,5 +1,6 @@
 /* run_folder.c - see run_folder.h. */
 #include "run_folder.h"
+#include "metrics_table.h"
 
 #include "cli/ui.h"
 
@@ -226,10 +227,10 @@ static pl_status open_log(run_folder *f)
 {
     char path[4096];
     path_of(f, "log.jsonl", path);
-    f->log_file = f->dir[0] ? fopen(path, "r+e") : fopen(path, "we");
+    f->log_file = plain_open(path, f->dir[0] ? "r+e" : "we");
     if (!f->log_file && f->dir[0] && errno == ENOENT) {
         cli_error("warning: %s is missing; starting a new one", path);
-        f->log_file = fopen(path, "we");
+        f->log_file = plain_open(path, "we");
     } else if (f->log_file && f->keep_log) {
         if (fseek(f->log_file, 0, SEEK_END) != 0) return fail_io("write", path);
     } else if (f->log_file && f->dir[0]) {

@@ -1,12 +1,32 @@
 /* signals.c - see signals.h. */
 #include "signals.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 train_signals signals;
 static bool is_rank;
+
+/* A write to a pipe or a terminal that nobody reads from would wait for ever, and the step would
+ * never end: such an output is replaced by /dev/null, and the write begins again there. All calls
+ * here are allowed in a handler. */
+static void leave_stuck(int output)
+{
+    enum { PATIENCE_MS = 2000 };
+    struct pollfd at = {.fd = output, .events = POLLOUT};
+    int error = errno;
+    if (poll(&at, 1, PATIENCE_MS) == 0) {
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        if (null >= 0) dup2(null, output);
+        if (null >= 0) close(null);
+    }
+    errno = error;
+}
 
 /* A signal to all processes of a job reaches a rank twice: directly, and through the process that
  * started the ranks. So a second signal within a second is taken for the first. */
@@ -19,6 +39,8 @@ static void on_stop(int number)
         _Exit(128 + number);
     if (!signals.stop) first = (sig_atomic_t)now.tv_sec;
     signals.stop = number;
+    leave_stuck(STDOUT_FILENO);
+    leave_stuck(STDERR_FILENO);
 }
 
 /* Every further write to the pipe sends the signal again. */
