@@ -101,7 +101,7 @@ TEST(data_hdf5_arrays_are_read)
 /* A file on which libhdf5 1.10 crashes: a child process tries first, and the file is refused. */
 TEST(data_hdf5_that_crashes_the_library_is_refused)
 {
-    const char *paths[1] = {"tests/fuzz/corpus/hdf5/ends-the-library.h5"};
+    const char *paths[1] = {"tests/data/hdf5/ends-the-library.h5"};
     pl_type sample = PL_TYPE(PL_F32, 3);
     pl_array *a = NULL;
     float row[3];

@@ -53,8 +53,16 @@ void *pl_sandbox_request(pl_sandbox *s);
 /* Serves the request. Returns what serve returned, with its message; PL_ERR_DATA when the sandbox
  * crashed or exceeded a limit. One thread at a time. */
 pl_status pl_sandbox_run(pl_sandbox *s) PL_MUST_USE;
+/* Ends the process; the next request starts another. */
+void pl_sandbox_rest(pl_sandbox *s);
 /* Returns the number of the process; -1: it is not running. */
 int pl_sandbox_pid(const pl_sandbox *s);
+
+/* For fuzzers, in builds with sanitizers, where no sandbox works: answers in place of the process;
+ * false: the process has crashed. NULL: no answer. */
+typedef bool (*pl_sandbox_answer)(void *request, size_t bytes, int32_t *status, char *message,
+                                  size_t message_bytes);
+void pl_sandbox_set_answer(pl_sandbox_answer answer);
 
 /* Maps zero pages that sandboxes started later share. pl_sys_unmap ends it. */
 pl_status pl_sandbox_map(size_t bytes, void **out) PL_MUST_USE;

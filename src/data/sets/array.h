@@ -20,6 +20,13 @@ typedef struct pl_array pl_array;
 
 /* sample: type of a row; input: its name, for messages; field: its name in the files; others: the
  * fields of all inputs that read the same files, ends with NULL, for tables; NULL: none. */
+/* HDF5 arrays are read by processes of their own (sandbox.h); at most so many run at a time. One
+ * takes its pages and libhdf5's caches: 1 MiB of chunks, up to 2 MiB of metadata; and one row. */
+enum { PL_HDF5_AWAKE = 16, PL_HDF5_CACHES = 3 << 20 };
+
+/* For fuzzers: no process tries a file before this one opens it. */
+void pl_hdf5_trust(void);
+
 pl_status pl_array_open(const char *const *paths, int n, const char *input, const char *field,
                         const char *const *others, const pl_type *sample,
                         pl_array **out) PL_MUST_USE;

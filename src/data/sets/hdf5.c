@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/sys.h"
 #include "base/trust/sandbox.h"
+#include "data/sets/array.h"
 
 #if __has_include(<hdf5/serial/hdf5.h>)
 # include <hdf5/serial/hdf5.h>
@@ -262,6 +263,34 @@ static pl_status take_type(pl_hdf5 *h, const hdf5_request *r)
     return PL_OK;
 }
 
+/* Arrays whose sandboxes run, for the limit of their number: a set may have hundreds of files. */
+static struct {
+    const pl_hdf5 *array;
+    uint64_t used; /* time of the last read, as a count of reads */
+} awake[PL_HDF5_AWAKE];
+static uint64_t reads;
+
+/* Requires the lock. Notes that the sandbox of the array runs; the one that was idle longest ends
+ * where there are too many. */
+static void stay_awake(const pl_hdf5 *h)
+{
+    int at = 0;
+    for (int i = 0; i < PL_HDF5_AWAKE; i++) {
+        bool better = awake[i].used < awake[at].used;
+        if (awake[i].array == h || (awake[at].array != h && better)) at = i;
+    }
+    if (awake[at].array && awake[at].array != h) pl_sandbox_rest(awake[at].array->sandbox);
+    awake[at].array = h;
+    awake[at].used = ++reads;
+}
+
+/* Requires the lock: the array is closed. */
+static void forget(const pl_hdf5 *h)
+{
+    for (int i = 0; i < PL_HDF5_AWAKE; i++)
+        if (awake[i].array == h) awake[i].array = NULL, awake[i].used = 0;
+}
+
 /* Requires the lock: the sandbox is a copy of this process, and must not find the library in use.
  * Filters that libhdf5 would have to load as plug-ins are not found in it. */
 static pl_status open_apart(pl_hdf5 *h)
@@ -283,10 +312,19 @@ static pl_status open_apart(pl_hdf5 *h)
     PL_TRY(rc);
     PL_TRY(pl_sandbox_map(h->row_bytes, &h->row));
     o.memory_bytes = ((uint64_t)512 << 20) + 2 * h->row_bytes;
-    return pl_sandbox_new(&o, &h->sandbox);
+    PL_TRY(pl_sandbox_new(&o, &h->sandbox));
+    stay_awake(h);
+    return PL_OK;
 }
 
 /* ---- opening and reading ------------------------------------------------------------------ */
+static bool trusted;
+
+void pl_hdf5_trust(void)
+{
+    trusted = true;
+}
+
 /* Requires the lock, so that no other thread is inside the library. If no process can be created,
  * the check is skipped. */
 static pl_status try_apart(pl_hdf5 *h, const char *field)
@@ -329,7 +367,7 @@ pl_status pl_hdf5_open(const char *path, const char *field, pl_hdf5 **out)
     pl_status rc = h->path && h->field ? pl_sandbox_wanted(&apart) : PL_ERR_MEMORY;
     pthread_mutex_lock(&lock);
     if (rc == PL_OK && apart) rc = open_apart(h);
-    if (rc == PL_OK && !apart) rc = try_apart(h, field);
+    if (rc == PL_OK && !apart && !trusted) rc = try_apart(h, field);
     if (rc == PL_OK && !apart) rc = open_locked(h, field);
     pthread_mutex_unlock(&lock);
     if (rc != PL_OK) {
@@ -346,6 +384,7 @@ void pl_hdf5_close(pl_hdf5 *h)
     pthread_mutex_lock(&lock);
     if (h->set >= 0) lib.H5Dclose(h->set);
     if (h->file >= 0) lib.H5Fclose(h->file);
+    forget(h);
     pthread_mutex_unlock(&lock);
     pl_sandbox_free(h->sandbox);
     if (h->row) pl_sys_unmap(h->row, h->row_bytes);
@@ -365,6 +404,7 @@ static pl_status read_apart(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void 
     one.dim[0] = 1;
     one.dtype = dtype;
     hdf5_request *r = pl_sandbox_request(h->sandbox);
+    stay_awake(h);
     *r = (hdf5_request){.call = CALL_ROW, .dtype = (int32_t)dtype, .row = row};
     pl_status rc = pl_sandbox_run(h->sandbox);
     if (rc != PL_OK && pl_sandbox_pid(h->sandbox) < 0)
@@ -497,6 +537,10 @@ pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to)
 {
     (void)h, (void)row, (void)dtype, (void)to;
     PL_FAIL(PL_ERR_UNSUPPORTED, "%s", pl_hdf5_missing());
+}
+
+void pl_hdf5_trust(void)
+{
 }
 
 pl_status pl_hdf5_write(const char *path, const pl_hdf5_array *array, int n)

@@ -5,9 +5,11 @@
 
 #include "base/hash.h"
 #include "base/sys.h"
+#include "base/trust/sandbox.h"
 #include "data/sets/array.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -129,6 +131,34 @@ static pl_status find_files(pl_dataset *d, const char *base, const char *input, 
     *paths = one; /* opening reports a missing file */
     *n = 1;
     return PL_OK;
+}
+
+/* ---- processes ---------------------------------------------------------------------------- */
+/* Counts HDF5 files in a folder, at most PL_HDF5_AWAKE: more do not run at a time. */
+static int count_hdf5(const char *path, int depth)
+{
+    char below[4096];
+    size_t n = strlen(path);
+    if ((n > 3 && strcmp(path + n - 3, ".h5") == 0) ||
+        (n > 5 && strcmp(path + n - 5, ".hdf5") == 0))
+        return 1;
+    DIR *folder = depth && is_folder(path) ? opendir(path) : NULL;
+    int found = 0;
+    for (struct dirent *e; folder && found < PL_HDF5_AWAKE && (e = readdir(folder));)
+        if (e->d_name[0] != '.' &&
+            (size_t)snprintf(below, sizeof below, "%s/%s", path, e->d_name) < sizeof below)
+            found += count_hdf5(below, depth - 1);
+    if (folder) closedir(folder);
+    return found;
+}
+
+uint64_t pl_dataset_process_bytes(const char *dir, int n_inputs, uint64_t row_bytes)
+{
+    bool apart;
+    if (pl_sandbox_wanted(&apart) != PL_OK || !apart) return 0; /* opening the set says why */
+    uint64_t n = (uint64_t)count_hdf5(dir, 3) * (uint64_t)(n_inputs > 0 ? n_inputs : 1);
+    if (n > PL_HDF5_AWAKE) n = PL_HDF5_AWAKE;
+    return n * (PL_SANDBOX_BYTES + PL_HDF5_CACHES + row_bytes);
 }
 
 const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *input)

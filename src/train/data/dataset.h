@@ -40,6 +40,9 @@ pl_status pl_dataset_read(const pl_dataset *d, pl_subset subset, const int64_t *
                           pl_batch *batch) PL_MUST_USE;
 /* Returns the name of an input's array in the files, by `fields` (above); NULL: out of memory. */
 const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *input);
+/* Returns the memory of the processes that read HDF5 files below dir, as one array for each of
+ * n_inputs; row_bytes: of one sample. 0: there are none, or this process reads them itself. */
+uint64_t pl_dataset_process_bytes(const char *dir, int n_inputs, uint64_t row_bytes);
 /* "train" or "eval". */
 const char *pl_subset_name(pl_subset subset);
 

@@ -7,6 +7,8 @@
  */
 #include "train/data/prefetch.h"
 
+#include "train/data/dataset.h"
+
 #include "base/sys.h"
 #include "base/threads.h"
 #include "data/sets/loader.h"
@@ -182,6 +184,18 @@ static int callers_of(void)
     return pl_threads_count() < MOST ? pl_threads_count() : MOST;
 }
 
+/* Returns the memory of the processes that read HDF5 files. */
+static uint64_t process_bytes(const pl_run *r)
+{
+    if (pl_config_is_null(r->config, "data.path")) return 0;
+    input_walk w = {.r = r};
+    place p;
+    int n = 0;
+    uint64_t row = 0, micro = (uint64_t)(r->build->micro > 0 ? r->build->micro : 1);
+    for (; next_input(&w, &p); n++) row += place_bytes(&p) / micro;
+    return pl_dataset_process_bytes(pl_config_text(r->config, "data.path"), n, 2 * row);
+}
+
 uint64_t pl_prefetch_bytes(const pl_run *r)
 {
     if (r->purpose.goal == PL_GOAL_REPLAY || !pl__train(r) || card_of(r)) return 0;
@@ -190,7 +204,7 @@ uint64_t pl_prefetch_bytes(const pl_run *r)
     uint64_t bytes = workers ? pl_loader_bytes(workers, depth_of(r, workers), batch_bytes(r)) : 0;
     bool own = pl_config_is_null(r->config, "data.path") && r->recipe->data_bytes;
     return bytes + most_extra(r) + (own ? r->recipe->data_bytes(r->config) : 0) +
-           pl__images_bytes(r, workers + callers_of());
+           pl__images_bytes(r, workers + callers_of()) + process_bytes(r);
 }
 
 /* ---- reading a batch --------------------------------------------------------------------- */
