@@ -62,6 +62,8 @@ PL_API int pl_onnx_initializer_count(const pl_onnx *o);
 PL_API const pl_onnx_initializer *pl_onnx_initializer_get(const pl_onnx *o, int i);
 PL_API int pl_onnx_node_count(const pl_onnx *o);       /* of the main graph */
 PL_API const char *pl_onnx_producer(const pl_onnx *o); /* "pytorch 2.5.1"; "": not said */
+/* The value of a key of the file's metadata (metadata_props); NULL: there is none. */
+PL_API const char *pl_onnx_meta(const pl_onnx *o, const char *key);
 
 /* ---- building ---------------------------------------------------------------------------- */
 /* The size of a dynamic dimension, by its name. */

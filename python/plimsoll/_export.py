@@ -55,10 +55,38 @@ def _outputs(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str
     return ["output"] if count == 1 else [f"output{i}" for i in range(count)]
 
 
+def _tied(module: "torch.nn.Module") -> str:
+    """The names that share one tensor, "head.weight=embed.weight;...": a file has one of them."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in [*module.named_parameters(remove_duplicate=False),
+                         *module.named_buffers(remove_duplicate=False)]:
+        names.setdefault(id(tensor), []).append(name)
+    return ";".join("=".join(same) for same in names.values() if len(same) > 1)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A field of bytes of a protobuf message."""
+    size, head = len(data), [number << 3 | 2]
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*head, size]) + data
+
+
+def _add_metadata(path: str, key: str, value: str) -> None:
+    """Adds an entry of ModelProto.metadata_props: fields behind the end of a message belong to it."""
+    entry = _field(1, key.encode()) + _field(2, value.encode())
+    with open(path, "ab") as file:
+        file.write(_field(14, entry))
+
+
 def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     import torch
 
+    log = getattr(torch._C, "_jit_set_onnx_log_enabled", None)
+    if log is not None:
+        log(False)  # on failure it would print the whole graph
     torch.onnx.export(
         module, (*args, dict(kwargs)) if kwargs else tuple(args), path, dynamo=False,
         opset_version=17, input_names=inputs, output_names=outputs,
@@ -77,16 +105,23 @@ def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
     made.save(path)
 
 
+_WAYS = {"torchscript": _old, "dynamo": _new}
+
+
 def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, os.PathLike[str]],
-           dims: Union[Mapping[str, Mapping[int, str]], None] = None) -> str:
+           dims: Union[Mapping[str, Mapping[int, str]], None] = None, exporter: str = "auto") -> str:
     """Writes the module to an ONNX file and returns the path.
 
     example_inputs: the arguments of forward: a tensor, a tuple, or a dictionary of keywords. The
     first dimension of every input is dynamic ("batch"); dims names further ones,
     {"input_ids": {1: "seq"}}. Inputs have the names of forward's parameters, outputs are called
-    "output" (or "output0", ...), or have the keys of the result.
+    "output" (or "output0", ...), or have the keys of the result. exporter: "torchscript", "dynamo",
+    or "auto", which tries both.
     """
     import torch
+
+    if exporter != "auto" and exporter not in _WAYS:
+        raise ValueError(f'exporter "{exporter}": one of auto, {", ".join(_WAYS)}')
 
     args, kwargs = _arguments(module, example_inputs)
     inputs = _names(module, args, kwargs)
@@ -100,15 +135,21 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
         module.eval()
         outputs = _outputs(module, args, kwargs)
         module.train()
-        for way in (_old, _new):
+        for name, way in _WAYS.items():
+            if exporter not in ("auto", name):
+                continue
+            if name == "dynamo":
+                module.eval()  # it keeps BatchNorm only so
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     way(module, args, kwargs, os.fspath(path), inputs, outputs, axes)
+                tied = _tied(module)
+                if tied:
+                    _add_metadata(os.fspath(path), "plimsoll.tied", tied)
                 return os.fspath(path)
             except Exception as error:  # pylint: disable=broad-except
-                failed.append(f"{way.__name__[1:]} exporter: {error}")
-            module.eval()  # the new exporter keeps BatchNorm only so
+                failed.append(f"{name} exporter: {error}")
         raise RuntimeError("torch cannot export this module to ONNX:\n" + "\n".join(failed))
     finally:
         for name, m in module.named_modules():

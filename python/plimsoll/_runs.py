@@ -139,12 +139,13 @@ def last_run() -> Run:
 
 
 def _file_of(model: Model, example_inputs: Optional[_export.Example], folder: Path,
-             dims: Optional[Mapping[str, Mapping[int, str]]]) -> str:
+             dims: Optional[Mapping[str, Mapping[int, str]]], exporter: str) -> str:
     if isinstance(model, (str, os.PathLike)):
         return os.fspath(model)
     if example_inputs is None:
         raise ValueError("example_inputs are needed: the arguments of the module's forward")
-    return _export.export(model, example_inputs, os.path.join(folder, "model.onnx"), dims)
+    return _export.export(model, example_inputs, os.path.join(folder, "model.onnx"), dims,
+                          exporter)
 
 
 def _frozen(model: Model, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,15 +166,16 @@ def _options(memory: Optional[str], device: Optional[str]) -> list[str]:
 
 def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
          memory: Optional[str] = None, device: Optional[str] = None,
-         dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, **keys: Any) -> Plan:
+         dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, exporter: str = "auto",
+         **keys: Any) -> Plan:
     """Plans a training run without starting it.
 
     model: a module, or an ONNX file. memory: budget of the whole process, "6GB". device: "cpu",
     "cuda", or a GPU that is not here, "rtx3090". dynamic: further dynamic dimensions of the export,
-    {"input_ids": {1: "seq"}}, whose sizes the key dims gives, dims={"seq": 128}.
+    {"input_ids": {1: "seq"}}, whose sizes the key dims gives, dims={"seq": 128}. exporter: see export.
     """
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
-        path = _file_of(model, example_inputs, folder, dynamic)
+        path = _file_of(model, example_inputs, folder, dynamic, exporter)
         text = _program.ask(["plan", path, "--json", *_options(memory, device),
                              *_program.settings(_frozen(model, keys))], accept=(0, 3))
     p = json.loads(text)
@@ -196,7 +198,8 @@ def _write_arrays(data: Mapping[str, Any], folder: str) -> str:
 def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
           data: Union[Path, Mapping[str, Any]], out: Path, loss: str = "auto",
           memory: Optional[str] = None, device: Optional[str] = None,
-          dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, **keys: Any) -> Run:
+          dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, exporter: str = "auto",
+          **keys: Any) -> Run:
     """Trains a module within a memory budget and loads the trained weights back into it.
 
     data: a folder of class folders, arrays, a table (docs/DATA.md), or a dictionary of arrays with
@@ -206,7 +209,7 @@ def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
     global _last
     out = os.fspath(out)
     os.makedirs(out, exist_ok=True)
-    path = _file_of(model, example_inputs, out, dynamic)
+    path = _file_of(model, example_inputs, out, dynamic, exporter)
     place = (_write_arrays(data, os.path.join(out, "data")) if isinstance(data, Mapping)
              else os.fspath(data))
     run = Run(out)

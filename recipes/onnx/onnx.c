@@ -335,6 +335,9 @@ static pl_status build_parts(pl_builder *b, pl_onnx *model, work *w)
     if (rc != PL_OK) return rc;
     pl_output(p->m->g, "loss", total_of(p, &w->losses));
     rc = report_all(p, &w->losses);
+    /* names that the module has for one weight: "head.weight=embed.weight;..." */
+    const char *tied = pl_onnx_meta(model, "plimsoll.tied");
+    if (tied) pl_builder_fact(b, "tied", tied);
     return rc == PL_OK ? state_facts(p) : rc;
 }
 

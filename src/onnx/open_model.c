@@ -366,6 +366,14 @@ int pl_onnx_node_count(const pl_onnx *o)
 {
     return (int)o->proto->graph->n_node;
 }
+const char *pl_onnx_meta(const pl_onnx *o, const char *key)
+{
+    for (size_t i = 0; i < o->proto->n_metadata; i++) {
+        const pl_ox_pair *p = o->proto->metadata[i];
+        if (p->key && p->value && strcmp(p->key, key) == 0) return p->value;
+    }
+    return NULL;
+}
 const char *pl_onnx_producer(const pl_onnx *o)
 {
     return o->producer;

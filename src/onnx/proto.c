@@ -119,10 +119,10 @@ MESSAGE(function, pl_ox_function, "FunctionProto", TEXT(pl_ox_function, name, 1)
     MANY(pl_ox_function, opset, 9, opset), TEXT(pl_ox_function, domain, 10), MANY(pl_ox_function, attribute_proto, 11, attr),
     TEXT(pl_ox_function, overload, 13));
 
-static const ProtobufCIntRange model_ranges[] = {{1, 0}, {2, 1}, {3, 2}, {7, 3}, {8, 4}, {25, 5}, {0, 6}};
+static const ProtobufCIntRange model_ranges[] = {{1, 0}, {2, 1}, {3, 2}, {7, 3}, {8, 4}, {14, 5}, {25, 6}, {0, 7}};
 MESSAGE(model, pl_ox_model, "ModelProto", NUMBER(pl_ox_model, ir_version, 1, INT64), TEXT(pl_ox_model, producer_name, 2),
     TEXT(pl_ox_model, producer_version, 3), ONE(pl_ox_model, graph, 7, graph), MANY(pl_ox_model, opset, 8, opset),
-    MANY(pl_ox_model, function, 25, function));
+    MANY(pl_ox_model, metadata, 14, pair), MANY(pl_ox_model, function, 25, function));
 /* clang-format on */
 
 /* ---- the library ----------------------------------------------------------------------------- */

@@ -185,6 +185,8 @@ typedef struct pl_ox_model { /* ModelProto */
     pl_ox_graph *graph;
     size_t n_opset;
     pl_ox_opset **opset;
+    size_t n_metadata;
+    pl_ox_pair **metadata;
     size_t n_function;
     pl_ox_function **function;
 } pl_ox_model;

@@ -475,4 +475,5 @@ def main():
                 write(out / f"{name}-{exporter}-f64", wide, double(args), exporter, target.double(), exact)
 
 
-main()
+if __name__ == "__main__":
+    main()

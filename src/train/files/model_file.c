@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "base/threads.h"
+#include "io/json.h"
 #include "io/safetensors.h"
 #include "rt/levels/process_levels.h"
 #include "train/run/run.h"
@@ -238,6 +239,20 @@ typedef struct contents {
     bool averages;
 } contents;
 
+/* Declares the other names of slot `name` in a model file: the slot is written once more. */
+static pl_status declare_tied(pl_run *r, pl_st_writer *w, const char *name, const pl_type *t,
+                              int from, int *slots, int *n)
+{
+    char other[PL_TENSOR_NAME];
+    for (int k = 0; pl__tied_name(r, name, k, other, sizeof other); k++) {
+        bool usable = pl_utf8_valid(other, strlen(other)) && strcmp(other, "__metadata__") != 0;
+        if (!usable || pl_store_find(r->store, other) >= 0) continue;
+        PL_TRY(pl_st_writer_add(w, other, t));
+        slots[(*n)++] = from;
+    }
+    return PL_OK;
+}
+
 static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, int *slots, int *n)
 {
     for (int i = 0; i < pl_store_count(r->store); i++) {
@@ -249,6 +264,7 @@ static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, in
         pl_type t = type_in(pl_store_slot(r->store, from), c->model);
         PL_TRY(pl_st_writer_add(w, s->name, &t));
         slots[(*n)++] = from;
+        if (c->model) PL_TRY(declare_tied(r, w, s->name, &t, from, slots, n));
     }
     if (c->model) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
     if (c->model) PL_TRY(pl__meta_write(r, w));
@@ -273,7 +289,8 @@ static pl_status write_file(pl_run *r, const char *path, const contents *c, uint
                             uint64_t *hash)
 {
     pl_st_writer *w = NULL;
-    int n = 0, *slots = pl_sys_alloc((size_t)pl_store_count(r->store) * sizeof(int) + 1);
+    int n = 0, most = pl_store_count(r->store) + pl__tied_count(r);
+    int *slots = pl_sys_alloc((size_t)most * sizeof(int) + 1);
     pl_status rc = slots ? pl_st_writer_new(path, &w) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = declare_slots(r, w, c, slots, &n);
     if (rc == PL_OK) rc = write_slots(r, w, c->model, slots, n);

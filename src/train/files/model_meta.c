@@ -3,6 +3,7 @@
  *     plimsoll.classes      ["cat","dog"]                names of labels, in their order
  *     plimsoll.image.NAME   black -1, white 1            values of an image input
  *     plimsoll.KEY          the text of pl_builder_fact  what the recipe tells
+ *     plimsoll.tied         a=b;c=d=e                    names that share one weight
  *
  * Class names are matched where data are opened (train/data/classes.c). Everything else must be
  * equal: the same pixels in other numbers give other results without any message.
@@ -60,10 +61,58 @@ pl_status pl__meta_check(pl_run *r, const pl_st_reader *f, const char *path)
     for (const pl_image_input *in = image_inputs(r); in->name; in++)
         if (image_fact(in, key, text)) PL_TRY(check_one(f, path, key, text));
     for (int i = 0; i < r->files.n_facts; i++) {
+        if (strcmp(r->files.fact[i].key, "tied") == 0) continue; /* names, not a meaning */
         snprintf(key, sizeof key, "plimsoll.%s", r->files.fact[i].key);
         PL_TRY(check_one(f, path, key, r->files.fact[i].text));
     }
     return PL_OK;
+}
+
+/* ---- tied weights ----------------------------------------------------------------------- */
+static const char *tied(const pl_run *r)
+{
+    for (int i = 0; i < r->files.n_facts; i++)
+        if (strcmp(r->files.fact[i].key, "tied") == 0) return r->files.fact[i].text;
+    return "";
+}
+
+int pl__tied_count(const pl_run *r)
+{
+    const char *p = tied(r);
+    int n = p[0] ? 1 : 0;
+    for (; *p; p++) n += *p == '=' || *p == ';';
+    return n;
+}
+
+/* Whether `name` is one of the names in [p, end). */
+static bool is_listed(const char *p, const char *end, const char *name, size_t len)
+{
+    while (p < end) {
+        size_t n = strcspn(p, "=;");
+        if (n == len && strncmp(p, name, n) == 0) return true;
+        p += n + 1;
+    }
+    return false;
+}
+
+/* A name counts at its first place in the text, so that a damaged text gives no name twice. */
+bool pl__tied_name(const pl_run *r, const char *name, int k, char *out, size_t cap)
+{
+    const char *text = tied(r);
+    for (const char *group = text; *group; group += strcspn(group, ";"), group += *group == ';') {
+        const char *end = group + strcspn(group, ";");
+        if (!is_listed(group, end, name, strlen(name))) continue;
+        for (const char *p = group; p < end; p += strcspn(p, "=;") + 1) {
+            size_t n = strcspn(p, "=;");
+            bool own = n == strlen(name) && strncmp(p, name, n) == 0;
+            if (own || !n || n >= cap || is_listed(text, p, p, n) || k-- > 0) continue;
+            memcpy(out, p, n);
+            out[n] = 0;
+            return true;
+        }
+        return false;
+    }
+    return false;
 }
 
 void pl_builder_fact(pl_builder *b, const char *key, const char *text)
