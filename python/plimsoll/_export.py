@@ -43,14 +43,16 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _outputs(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """The names of the outputs: the keys of the result, or output, output0, output1, ..."""
     import torch
 
     with torch.no_grad():
         result = module(*args, **kwargs)
+    taken = _names(module, args, kwargs)
     if isinstance(result, Mapping) or hasattr(result, "keys"):
         names = [str(k) for k in result.keys() if isinstance(result[k], torch.Tensor)]
-        if len(names) == len(_flat(result)):
-            return names
+        if len(names) == len(_flat(result)):  # a name of an input may not be an output's, too
+            return [f"{n}_out" if n in taken else n for n in names]
     count = len(_flat(result))
     return ["output"] if count == 1 else [f"output{i}" for i in range(count)]
 
@@ -62,6 +64,12 @@ def _tied(module: "torch.nn.Module") -> str:
                          *module.named_buffers(remove_duplicate=False)]:
         names.setdefault(id(tensor), []).append(name)
     return ";".join("=".join(same) for same in names.values() if len(same) > 1)
+
+
+def _transient(module: "torch.nn.Module") -> str:
+    """Buffers that are not in the state_dict (register_buffer(..., persistent=False))."""
+    kept = module.state_dict()
+    return ";".join(name for name, _ in module.named_buffers() if name not in kept)
 
 
 def _field(number: int, data: bytes) -> bytes:
@@ -144,9 +152,9 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     way(module, args, kwargs, os.fspath(path), inputs, outputs, axes)
-                tied = _tied(module)
-                if tied:
-                    _add_metadata(os.fspath(path), "plimsoll.tied", tied)
+                for key, text in (("tied", _tied(module)), ("transient", _transient(module))):
+                    if text:
+                        _add_metadata(os.fspath(path), f"plimsoll.{key}", text)
                 return os.fspath(path)
             except Exception as error:  # pylint: disable=broad-except
                 failed.append(f"{name} exporter: {error}")

@@ -83,10 +83,12 @@ static bool has_tokens(const char *path)
     return ends_with(path, ".bin") || stat(whole, &st) == 0;
 }
 
-static onnx_feed feed_of(const pl_builder *b)
+/* Without data, a model with one input of pictures is planned and measured for pictures. */
+static onnx_feed feed_of(const pl_builder *b, const pl_onnx *model)
 {
     const pl_config *c = pl_builder_config(b);
     if (pl_builder_pictures(b)) return ONNX_PICTURES;
+    if (pl_config_is_null(c, "data.path") && onnx_picture_port(model)) return ONNX_PICTURES;
     return has_tokens(pl_config_text(c, "data.path")) ? ONNX_TOKENS : ONNX_ARRAYS;
 }
 
@@ -318,7 +320,7 @@ static void begin_part(onnx_part *p, pl_builder *b, pl_nn *m, pl_onnx *model)
     p->b = b;
     p->m = m;
     p->model = model;
-    p->feed = feed_of(b);
+    p->feed = feed_of(b, model);
 }
 
 static pl_status build_parts(pl_builder *b, pl_onnx *model, work *w)

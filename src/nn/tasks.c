@@ -168,10 +168,12 @@ pl_val pl_task_loss(pl_nn *m, const char *loss, pl_val output, pl_val target, pl
     if (!pl_val_ok(output) || !pl_val_ok(target)) return PL_NO_VAL;
     if (!pl_task_is_loss(loss))
         return pl_nn_fail(m, PL_ERR_CONFIG, "there is no loss \"%s\" (%s)", loss, losses);
+    /* cross_entropy computes in f32 whatever the type of its logits, which may be large */
+    bool classes = is(loss, "cross_entropy");
     pl_scope_push(g, "loss");
-    pl_scope_full(g);
+    if (!classes) pl_scope_full(g);
     pl_val x = full(m, output), value;
-    if (is(loss, "cross_entropy"))
+    if (classes)
         value = pl_loss_cross_entropy_with(
             g, classes_last(g, x, o), target,
             (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore});
@@ -218,7 +220,10 @@ static pl_val within(pl_nn *m, pl_val x, pl_val target, int64_t k)
 {
     pl_graph *g = m->g;
     pl_val values, which;
-    pl_topk(g, x, k, -1, &values, &which);
+    if (k == 1) /* computed in chunks where the logits are */
+        which = pl_unsqueeze(g, pl_argmax(g, x, -1), -1);
+    else
+        pl_topk(g, x, k, -1, &values, &which);
     which = pl_cast(g, which, pl_val_type(g, target).dtype);
     pl_val hit = full(m, pl_eq(g, which, pl_unsqueeze(g, target, -1)));
     return pl_max_over(g, hit, PL_AXIS(-1), false);
@@ -308,8 +313,10 @@ void pl_task_report(pl_nn *m, const char *metric, const char *name, pl_val outpu
                    metrics);
         return;
     }
+    /* the largest of some logits: read as the loss reads them */
+    bool classes = is(metric, "accuracy") || is(metric, "top5") || is(metric, "perplexity");
     pl_scope_push(g, "metrics");
-    pl_scope_full(g);
+    if (!classes || !is_whole(want.dtype)) pl_scope_full(g);
     pl_val x = full(m, output);
     if (!name) name = metric;
     if (is(metric, "f1") || is(metric, "iou"))

@@ -441,7 +441,9 @@ static pl_status build(pl_ox_build *b, int n_in, const pl_onnx_value *in, int n_
     for (int i = 0; i < o->n_init; i++) PL_TRY(add_tensor(b, &s, &o->init[i]));
     for (int i = 0; i < o->n_in; i++) PL_TRY(add_input(b, &o->in[i], n_in, in));
     PL_TRY(walk(b, g->node, g->n_node));
-    return set_outputs(b, n_out, out);
+    PL_TRY(set_outputs(b, n_out, out));
+    for (int i = 0; i < o->n_init && b->m->training; i++) PL_TRY(pl_ox_keep(b, &o->init[i]));
+    return PL_OK;
 }
 
 pl_status pl_onnx_build(pl_onnx *o, pl_nn *m, const pl_onnx_opts *opts, int n_in,

@@ -332,6 +332,9 @@ pl_status pl_ox_fold(pl_ox_call *c, bool *done)
     if (!c->n_in || !c->in[0] || !c->n_out) return PL_OK;
     int n = strcmp(c->op, "CastLike") == 0 ? 1 : c->n_in; /* its second input gives a type only */
     for (int i = 0; i < c->n_in; i++)
-        if (c->in[i] ? i < n && !pl_ox_known(c->b, c->in[i]) : all) return PL_OK;
-    return fn(c, done);
+        if (!c->in[i] && all) return PL_OK;
+    bool known = true;
+    for (int i = 0; i < n; i++) known &= !c->in[i] || pl_ox_known(c->b, c->in[i]);
+    if (known) PL_TRY(fn(c, done));
+    return *done ? PL_OK : pl_ox_fold_repeated(c, fn, done);
 }

@@ -303,6 +303,32 @@ static pl_status gather(pl_ox_call *c, bool *done)
     return set(c, 0, y, done);
 }
 
+static pl_status gather_nd(pl_ox_call *c, bool *done)
+{
+    const pl_ox_val *v = c->in[0], *index = c->n_in > 1 ? c->in[1] : NULL;
+    if (!index || !index->host.i || !index->rank || pl_ox_attr_int(c, "batch_dims", 0))
+        return PL_OK;
+    int64_t q = index->dim[index->rank - 1], own[PL_MAX_RANK], dim[2 * PL_MAX_RANK], inner = 1;
+    int rank = 0;
+    if (q < 1 || q > v->rank) return PL_OK;
+    for (int i = 0; i + 1 < index->rank; i++) dim[rank++] = index->dim[i];
+    for (int i = (int)q; i < v->rank; i++) inner *= dim[rank++] = v->dim[i];
+    pl_ox_val *y = rank > PL_MAX_RANK ? NULL : make(c, v->dtype, rank, dim);
+    if (!y) return PL_OK;
+    strides_of(v, own);
+    for (int64_t k = 0; k < index->host.n / q; k++) {
+        int64_t at = 0;
+        for (int64_t j = 0; j < q; j++) {
+            int64_t i = index->host.i[k * q + j];
+            if (i < 0) i += v->dim[j];
+            if (i < 0 || i >= v->dim[j]) return pl_ox_fail(c, PL_ERR_FILE, "an index is outside");
+            at += i * own[j];
+        }
+        for (int64_t j = 0; j < inner; j++) pl_ox_host_copy(y, k * inner + j, v, at + j);
+    }
+    return set(c, 0, y, done);
+}
+
 static pl_status scatter_nd(pl_ox_call *c, bool *done)
 {
     if (c->n_in < 3 || !c->in[1] || !c->in[2] || !c->in[1]->host.i || !c->in[1]->rank ||
@@ -478,9 +504,10 @@ pl_ox_fold_fn *pl_ox_fold_move(const char *op)
         {"Slice", slice},      {"Transpose", transpose}, {"Unsqueeze", unsqueeze},
         {"Split", split},      {"Expand", expand},       {"Concat", concat},
         {"Tile", tile},        {"Gather", gather},       {"ScatterND", scatter_nd},
-        {"NonZero", non_zero}, {"Trilu", trilu},         {"CumSum", cumsum},
-        {"ReduceSum", reduce}, {"ReduceProd", reduce},   {"ReduceMax", reduce},
-        {"ReduceMin", reduce}, {"ReduceMean", reduce},   {"Range", range},
+        {"NonZero", non_zero}, {"GatherND", gather_nd},  {"Trilu", trilu},
+        {"CumSum", cumsum},    {"ReduceSum", reduce},    {"ReduceProd", reduce},
+        {"ReduceMax", reduce}, {"ReduceMin", reduce},    {"ReduceMean", reduce},
+        {"Range", range},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (strcmp(table[i].op, op) == 0) return table[i].fn;

@@ -35,6 +35,8 @@ pl_status pl_ox_slice_of(const pl_ox_call *c, const pl_ox_val *v, int64_t *start
 /* Folding functions; *done stays false when they cannot. */
 typedef pl_status pl_ox_fold_fn(pl_ox_call *c, bool *done);
 pl_ox_fold_fn *pl_ox_fold_elementwise(const char *op);
+/* Folds for one sample where the inputs repeat along their first dimension (fold_repeat.c). */
+pl_status pl_ox_fold_repeated(pl_ox_call *c, pl_ox_fold_fn *fn, bool *done) PL_MUST_USE;
 pl_ox_fold_fn *pl_ox_fold_move(const char *op);
 
 #endif

@@ -39,11 +39,20 @@ typedef enum pl_ox_role {
     PL_OX_ROLE_BUFFER /* running statistics */
 } pl_ox_role;
 
+/* What an exporter notes about an initializer (kinds.c). */
+typedef enum pl_ox_kind {
+    PL_OX_KIND_UNKNOWN,
+    PL_OX_KIND_PARAMETER,
+    PL_OX_KIND_BUFFER,
+    PL_OX_KIND_TRANSIENT /* a buffer that is not in the state_dict, so not in model files */
+} pl_ox_kind;
+
 typedef struct pl_ox_init {
     pl_onnx_initializer about;
     const pl_ox_tensor *tensor; /* NULL: sparse */
     const pl_ox_sparse *sparse;
     pl_ox_role role;
+    pl_ox_kind kind;
     double fan_in; /* of the layer that uses it; 0: unknown */
     bool conv;     /* lies channels-last in its slot */
 } pl_ox_init;
@@ -102,6 +111,9 @@ pl_ox_map *pl_ox_map_new(pl_arena *mem);
 void *pl_ox_map_get(const pl_ox_map *m, const char *key);                        /* NULL if none */
 pl_status pl_ox_map_put(pl_ox_map *m, const char *key, void *value) PL_MUST_USE; /* key borrowed */
 
+/* Reads the kinds of all initializers. */
+pl_status pl_ox_read_kinds(pl_onnx *o) PL_MUST_USE;
+
 /* ---- elements (elements.c) ------------------------------------------------------------------- */
 /* The engine's type of a TensorProto.DataType; false: there is none. */
 bool pl_ox_dtype(int32_t data_type, pl_dtype *out);
@@ -133,8 +145,9 @@ typedef struct pl_ox_val {
     const char *op;
     struct pl_ox_val **arg;
     int n_arg;
-    int64_t axis;            /* attribute axis; -1: none */
-    double number;           /* attribute epsilon; 1e-5: none */
+    int64_t axis;          /* attribute axis; -1: none */
+    double number;         /* attribute epsilon; 1e-5: none */
+    struct pl_ox_val *one; /* known, with a first dimension of 1: the value repeats it; NULL: no */
     struct pl_ox_val **item; /* of a sequence, which is no tensor; NULL: a tensor */
     int n_item;
 } pl_ox_val;
@@ -175,6 +188,9 @@ pl_status pl_ox_set(pl_ox_call *c, int k, pl_val v, const int *perm) PL_MUST_USE
 pl_status pl_ox_set_val(pl_ox_call *c, int k, pl_ox_val *v) PL_MUST_USE;
 /* Puts a value into the graph, in whatever physical order it has. */
 pl_val pl_ox_any(pl_ox_build *b, pl_ox_val *v);
+/* Makes a slot of a tensor of the module that no built node reads, so that model files are whole:
+ * predictions of other outputs, and strict=True. */
+pl_status pl_ox_keep(pl_ox_build *b, const pl_ox_init *t) PL_MUST_USE;
 /* ... in logical order. */
 pl_val pl_ox_plain(pl_ox_build *b, pl_ox_val *v);
 /* ... in this physical order, seen as rank dimensions (leading ones are added). */

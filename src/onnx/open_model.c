@@ -233,6 +233,8 @@ static void set_weights(pl_onnx *o)
     for (int i = 0; i < o->n_init; i++) {
         pl_ox_init *t = &o->init[i];
         if (!pl_dtype_is_float(t->about.type.dtype) || t->role == PL_OX_ROLE_BUFFER) continue;
+        if (t->kind == PL_OX_KIND_PARAMETER) t->about.weight = true;
+        if (t->kind != PL_OX_KIND_UNKNOWN) continue;
         t->about.weight = (t->role != PL_OX_ROLE_NONE && t->about.type.rank > 0) ||
                           !pl_nn_match(no_parameters, t->about.name);
     }
@@ -281,6 +283,7 @@ static pl_status read_model(pl_onnx *o)
                         o->proto->producer_version ? o->proto->producer_version : "");
     if (!o->inits || !o->functions || !o->slots || !o->producer) return PL_ERR_MEMORY;
     PL_TRY(read_inits(o));
+    PL_TRY(pl_ox_read_kinds(o));
     PL_TRY(read_functions(o));
     PL_TRY(read_ports(o));
     set_roles(o);

@@ -104,10 +104,11 @@ MESSAGE(node, pl_ox_node, "NodeProto", TEXTS(pl_ox_node, input, 1), TEXTS(pl_ox_
     TEXT(pl_ox_node, op_type, 4), MANY(pl_ox_node, attribute, 5, attr), TEXT(pl_ox_node, domain, 7),
     TEXT(pl_ox_node, overload, 8));
 
-static const ProtobufCIntRange graph_ranges[] = {{1, 0}, {2, 1}, {5, 2}, {11, 3}, {12, 4}, {13, 5}, {15, 6}, {0, 7}};
+static const ProtobufCIntRange graph_ranges[] = {{1, 0}, {2, 1}, {5, 2}, {11, 3}, {12, 4}, {13, 5}, {15, 6}, {16, 7}, {0, 8}};
 MESSAGE(graph, pl_ox_graph, "GraphProto", MANY(pl_ox_graph, node, 1, node), TEXT(pl_ox_graph, name, 2),
     MANY(pl_ox_graph, initializer, 5, tensor), MANY(pl_ox_graph, input, 11, info), MANY(pl_ox_graph, output, 12, info),
-    MANY(pl_ox_graph, value_info, 13, info), MANY(pl_ox_graph, sparse, 15, sparse));
+    MANY(pl_ox_graph, value_info, 13, info), MANY(pl_ox_graph, sparse, 15, sparse),
+    MANY(pl_ox_graph, metadata, 16, pair));
 
 static const ProtobufCIntRange opset_ranges[] = {{1, 0}, {2, 1}, {0, 2}};
 MESSAGE(opset, pl_ox_opset, "OperatorSetIdProto", TEXT(pl_ox_opset, domain, 1), NUMBER(pl_ox_opset, version, 2, INT64));

@@ -149,6 +149,8 @@ struct pl_ox_graph { /* GraphProto */
     pl_ox_info **value_info;
     size_t n_sparse;
     pl_ox_sparse **sparse;
+    size_t n_metadata;
+    pl_ox_pair **metadata;
 };
 
 typedef struct pl_ox_opset { /* OperatorSetIdProto */

@@ -104,6 +104,7 @@ typedef enum mask_kind { MASK_OTHER, MASK_NONE, MASK_CAUSAL } mask_kind;
 static mask_kind mask_of(pl_ox_build *b, pl_ox_val *m, int64_t n, int64_t keys)
 {
     if (!m) return MASK_NONE;
+    if (m->one) m = m->one;
     if (!pl_ox_known(b, m) || !m->host.d || m->rank < 2) return MASK_OTHER;
     if (m->dim[m->rank - 2] != n || m->dim[m->rank - 1] != keys) return MASK_OTHER;
     bool none = true, causal = n == keys;

@@ -145,14 +145,21 @@ static pl_val slot_value(pl_ox_build *b, const char *name, pl_slot *slot, const 
     return pl_nn_read(b->m, pl__nn_slot_named(b->m, slot));
 }
 
-static pl_val tensor_value(pl_ox_build *b, pl_ox_val *v)
+/* Buffers that no state_dict has are not in model files. */
+static pl_slot_kind kept_as(const pl_ox_init *t)
+{
+    return t->kind == PL_OX_KIND_TRANSIENT ? PL_SLOT_COUNTER : PL_SLOT_BUFFER;
+}
+
+/* used: nodes that are built read it. */
+static pl_val tensor_value(pl_ox_build *b, pl_ox_val *v, bool used)
 {
     const pl_ox_init *t = v->init;
     pl_dtype own = t->about.type.dtype;
     bool narrow = own == PL_F16 || own == PL_BF16; /* optimizers want f32 */
     bool weight = t->about.weight || trains(b, t);
-    pl_slot slot = {.kind = weight ? PL_SLOT_PARAM : PL_SLOT_BUFFER,
-                    .trainable = trains(b, t) && !b->m->frozen};
+    pl_slot slot = {.kind = weight ? PL_SLOT_PARAM : kept_as(t),
+                    .trainable = used && trains(b, t) && !b->m->frozen};
     slot.type.dtype = narrow ? PL_F32 : own;
     pl_ox_slot s = {.init = t, .rank = v->rank};
     memcpy(s.dim, v->dim, sizeof s.dim);
@@ -202,7 +209,7 @@ static pl_val host_value(pl_ox_build *b, pl_ox_val *v)
     }
     bool narrow = v->dtype == PL_F16 || v->dtype == PL_BF16;
     /* a value that folding made is not in model files: no state_dict has it */
-    pl_slot slot = {.kind = v->init ? PL_SLOT_BUFFER : PL_SLOT_COUNTER};
+    pl_slot slot = {.kind = v->init ? kept_as(v->init) : PL_SLOT_COUNTER};
     slot.type.dtype = narrow ? PL_F32 : v->dtype;
     pl_ox_slot s = {.init = v->init, .host = v->init ? (pl_ox_host){0} : *h, .rank = v->rank};
     memcpy(s.dim, v->dim, sizeof s.dim);
@@ -215,7 +222,20 @@ static pl_val host_value(pl_ox_build *b, pl_ox_val *v)
 pl_val pl_ox_any(pl_ox_build *b, pl_ox_val *v)
 {
     if (pl_val_ok(v->v)) return v->v;
-    return v->v = v->init && !v->known ? tensor_value(b, v) : host_value(b, v);
+    if (v->one) return v->v = pl_broadcast(b->g, pl_ox_any(b, v->one), v->rank, v->dim);
+    return v->v = v->init && !v->known ? tensor_value(b, v, true) : host_value(b, v);
+}
+
+pl_status pl_ox_keep(pl_ox_build *b, const pl_ox_init *t)
+{
+    bool in_module = t->about.weight || t->role == PL_OX_ROLE_BUFFER ||
+                     t->kind == PL_OX_KIND_PARAMETER || t->kind == PL_OX_KIND_BUFFER;
+    if (!in_module || !t->tensor || pl_store_find(pl_graph_store(b->g), t->about.name) >= 0)
+        return PL_OK;
+    pl_ox_val v = {.init = t, .dtype = t->about.type.dtype, .rank = t->about.type.rank};
+    memcpy(v.dim, t->about.type.dim, sizeof v.dim);
+    tensor_value(b, &v, false);
+    return pl_graph_status(b->g);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */

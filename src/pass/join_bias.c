@@ -28,6 +28,7 @@ typedef struct joiner {
     uint32_t *readers; /* per value: how many nodes read it */
     uint32_t *bias;    /* per node: the value that it gets as its last operand; 0: none */
     uint32_t *sum;     /* per node: the operand that an addition becomes; 0: no such addition */
+    bool *built;       /* per node: a source that was built before its turn */
 } joiner;
 
 /* Returns the product whose result the value is, in order and read by nobody else; 0: none. */
@@ -72,6 +73,13 @@ static uint32_t vector_of(const pl_graph *g, uint32_t val, int64_t columns)
     return 0;
 }
 
+/* Whether the node reads a slot. Files name the bias behind the product, where the importer reads
+ * it. */
+static bool is_slot(const pl_graph *g, uint32_t n)
+{
+    return g->nodes[n].op->flags & PL_OP_SOURCE && !g->nodes[n].n_in;
+}
+
 static void find(joiner *j, uint32_t n)
 {
     const pl_graph *g = j->g;
@@ -84,8 +92,10 @@ static void find(joiner *j, uint32_t n)
         const pl_node_rec *q = &g->nodes[p];
         const pl_type *t = pl_type_of(g, q->out);
         uint32_t bias = vector_of(g, in[1 - i], t->dim[t->rank - 1]);
-        /* The bias is known before the product, and both ops have one precision. */
-        if (!bias || pl_producer(g, bias) >= p || pl_type_of(g, bias)->dtype != t->dtype ||
+        /* The bias is known before the product, or is a slot, which may be read earlier; both ops
+         * have one precision. */
+        if (!bias || (pl_producer(g, bias) >= p && !is_slot(g, pl_producer(g, bias))) ||
+            pl_type_of(g, bias)->dtype != t->dtype ||
             g->scopes[r->scope].full != g->scopes[q->scope].full || r->backward != q->backward)
             continue;
         j->bias[p] = bias;
@@ -97,6 +107,13 @@ static void build(joiner *j, uint32_t n)
 {
     const pl_node_rec *r = &j->g->nodes[n];
     pl_graph *out = j->c.out;
+    uint32_t source = j->bias[n] ? pl_producer(j->g, j->bias[n]) : 0;
+    if (j->built[n]) return;
+    if (source > n && !j->built[source]) {
+        pl_rewrite_at(&j->c, source);
+        pl_rewrite_node(&j->c, source);
+        j->built[source] = true;
+    }
     pl_rewrite_at(&j->c, n);
     if (j->sum[n]) { /* its product has added it */
         const pl_type *t = pl_type_of(j->g, r->out);
@@ -123,7 +140,8 @@ pl_status pl_pass_bias(const pl_graph *in, const pl_pass_opts *o, pl_graph **out
         j.readers = pl_arena_new(&j.c.mem, uint32_t, in->n_vals);
         j.bias = pl_arena_new(&j.c.mem, uint32_t, in->n_nodes);
         j.sum = pl_arena_new(&j.c.mem, uint32_t, in->n_nodes);
-        if (!j.readers || !j.bias || !j.sum) rc = PL_ERR_MEMORY;
+        j.built = pl_arena_new(&j.c.mem, bool, in->n_nodes);
+        if (!j.readers || !j.bias || !j.sum || !j.built) rc = PL_ERR_MEMORY;
     }
     for (uint32_t n = 1; rc == PL_OK && n < in->n_nodes; n++)
         for (uint32_t i = 0; i < in->nodes[n].n_in; i++) j.readers[pl_node_in(in, n)[i]]++;

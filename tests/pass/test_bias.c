@@ -53,6 +53,13 @@ TEST(bias_of_columns_joins_its_product)
     CHECK(!adds(n, pl_add(n.g, many, n.y)));
 }
 
+/* A file names the bias behind the product: the importer reads it there. */
+TEST(bias_that_is_read_behind_its_product_joins)
+{
+    net n = net_new();
+    CHECK(!adds(n, pl_add(n.g, n.y, pl_input(n.g, "late", PL_TYPE(PL_F32, 4)))));
+}
+
 TEST(bias_of_rows_and_of_shared_products_stays)
 {
     net n = net_new();

@@ -45,13 +45,13 @@ class Messages(nn.Module):
         super().__init__()
         self.edge, self.node, self.out = nn.Linear(16, 8), nn.GRUCell(8, 8), nn.Linear(8, 3)
 
-    def forward(self, nodes, source, target):
+    def forward(self, nodes, source, sink):
         b, n, c = nodes.shape
         x = nodes
         for _ in range(2):
             pick = lambda index: torch.gather(x, 1, index.unsqueeze(-1).expand(-1, -1, c))
-            message = torch.relu(self.edge(torch.cat((pick(source), pick(target)), -1)))
-            total = torch.zeros_like(x).scatter_add(1, target.unsqueeze(-1).expand(-1, -1, c), message)
+            message = torch.relu(self.edge(torch.cat((pick(source), pick(sink)), -1)))
+            total = torch.zeros_like(x).scatter_add(1, sink.unsqueeze(-1).expand(-1, -1, c), message)
             x = self.node(total.reshape(b * n, c), x.reshape(b * n, c)).reshape(b, n, c)
         return self.out(x.amax(1))
 
@@ -268,7 +268,7 @@ def try_model(name, exporter, out):
     rate = 1e-4 if norms else 1e-3
     target = torch.randn_like(value)
     want = torch_losses(start, example, target, rate)
-    shaky = models.unstable(want, *(torch_losses(models.nudged(start, i), example, target, rate) for i in range(2)))
+    shaky = models.unstable(want, *(torch_losses(models.nudged(start, i), example, target, rate) for i in range(1)))
     folder = out / f"{name}-{exporter}"
     run = plimsoll.train(module, example, loss=f"mse({output}, target)", data={**example, "target": target}, out=folder, batch=batch,
                          exporter=exporter, **{"train.steps": 5, "train.log_every": 1, "optim.lr": rate, "data.eval_share": 0, "eval.batches": 1})

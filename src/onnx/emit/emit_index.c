@@ -36,10 +36,10 @@ static pl_status indices(pl_ox_call *c, int k, int64_t size, pl_ox_val **v, pl_v
 }
 
 /* ---- gathers --------------------------------------------------------------------------------- */
-/* Known indices with a constant step along a vector, or one index: a slice. */
+/* Known indices with a constant step, in their order, or one index: a slice. */
 static bool as_slice(const pl_ox_val *index, int64_t *from, int64_t *n, int64_t *step)
 {
-    if (!index->known || index->rank > 1 || index->host.n < 1) return false;
+    if (!index->known || index->host.n < 1) return false;
     const int64_t *p = index->host.i;
     *from = p[0];
     *n = index->host.n;
@@ -66,8 +66,9 @@ pl_status pl_ox_emit_gather(pl_ox_call *c)
         if (!y) return PL_ERR_MEMORY;
         if (index->rank == 1) return pl_ox_set_val(c, 0, y);
         int64_t dim[PL_MAX_RANK];
-        for (int k = 0; k < v->rank; k++)
-            if (k != axis) dim[n++] = v->dim[k];
+        for (int k = 0; k < axis; k++) dim[n++] = v->dim[k];
+        for (int k = 0; k < index->rank; k++) dim[n++] = index->dim[k];
+        for (int k = axis + 1; k < v->rank; k++) dim[n++] = v->dim[k];
         return pl_ox_set_val(c, 0, pl_ox_reshaped(c->b, y, n, dim));
     }
     order[n++] = axis;
