@@ -71,8 +71,8 @@ pl_status pl__meta_write(pl_run *r, struct pl_st_writer *w) PL_MUST_USE;
 pl_status pl__meta_check(pl_run *r, const struct pl_st_reader *f, const char *path) PL_MUST_USE;
 
 /* Second names of weights: the fact "tied" of a recipe, "a=b;c=d=e", lists names of one weight.
- * Model files hold such a weight once for each name, so that they load with strict=True. Returns the
- * k-th other name of the weight `name`, copied to `out`; false: there is none. */
+ * Model files hold such a weight once for each name, so that they load with strict=True. Copies the
+ * k-th other name of the weight `name` to `out`; false: there is none. */
 bool pl__tied_name(const pl_run *r, const char *name, int k, char *out, size_t cap);
 /* Number of names in the fact. */
 int pl__tied_count(const pl_run *r);
