@@ -18,6 +18,12 @@ static void print_report(const pl_replay_report *r)
             "  %d final tensors have gradients that are zero up to rounding; they are not compared\n",
             r->noise);
     printf("%s\n", r->agree ? "they agree" : "they do NOT agree");
+    if (r->agree || !(r->worst_grad <= 1e-4)) return;
+    printf(
+        "The gradients of step 1 agree, so the rest may be rounding that the optimizer amplifies:\n"
+        "Adam makes a whole step of a gradient that is all rounding. In f64 it shows:\n"
+        "bench.py with --double-of DUMPS --dump DOUBLES, then plimsoll replay DOUBLES/%s\n",
+        r->workload);
 }
 
 static pl_status print_json(const pl_replay_report *r)

@@ -254,7 +254,7 @@ static const char *signed_ms(double from, double to, char *buf, size_t cap)
 void plan_optimisations_print(const plan_optimisation *row, int n, FILE *out)
 {
     fprintf(out, "\n  %-40s %10s %12s %10s\n", "Arena size as each optimisation is added", "arena",
-            "saved", "step time");
+            "change", "step time");
     for (int i = 0; i < n; i++) {
         char bytes[80], ms[80];
         if (i && row[i].bytes == row[i - 1].bytes && row[i].ms == row[i - 1].ms) continue;

@@ -47,6 +47,8 @@ class Chart {
         const long_ = o.series.some(s => s.points.length > 40);
         Object.assign(this, {strength: o.tools && long_ ? .9 : 0, log: false, at: null, lines: []}, o);
         this.text = o.show || short;
+        /* A small number beside larger ones is written as they are: 0.0005, not 5.00e-4. */
+        this.tick = (v, most) => o.show || !(most >= 1e-3) || most >= 1e5 ? this.text(v) : String(+v.toPrecision(4));
         this.box = document.createElement('figure');
         this.box.className = 'chart card' + (o.wide ? ' wide' : '');
         this.box.innerHTML = `<figcaption><b>${esc(o.title)}</b><span class="said" aria-live="polite"></span></figcaption>` +
@@ -170,7 +172,7 @@ class Chart {
         this.svg.style.height = h + 'px';
         let s = `<title>${esc(this.aria)}</title><desc>Arrow keys read the values; + and - zoom, 0 shows all steps.</desc>`;
         const ticks = this.log ? decades(lo, hi).map(v => [v, this.text(v)])
-                    : this.bytes ? byteTicks(lo, hi, 7) : multiples(lo, hi, roundStep(hi - lo, 7)).map(v => [v, this.text(+v.toPrecision(10))]);
+                    : this.bytes ? byteTicks(lo, hi, 7) : multiples(lo, hi, roundStep(hi - lo, 7)).map(v => [v, this.tick(+v.toPrecision(10), hi)]);
         for (const [v, text] of ticks)
             s += `<line x1="${l}" x2="${w - r}" y1="${y(v)}" y2="${y(v)}" stroke="var(--line)" stroke-opacity=".6"/>` +
                  `<text x="${l - 8}" y="${y(v) + 4}" text-anchor="end">${text}</text>`;

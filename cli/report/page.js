@@ -23,6 +23,8 @@ P.forEach(p => { p.buffers = B.filter(b => b.p === p); p.band = band(p); });
 const state = D.memory.weights + D.memory.optimizer, floor = D.memory.overhead + state; /* bytes drawn below the arena */
 const most = P.reduce((a, b) => b.steps[b.peak][0] > a.steps[a.peak][0] ? b : a); /* the program with the highest peak */
 const peakBytes = floor + most.steps[most.peak][0], keptPeak = P.reduce((m, p) => Math.max(m, p.keptPeak), 0);
+/* An overhead that is most of the picture starts cut off, so that the plan can be seen. */
+let cut = D.memory.overhead > .5 * peakBytes;
 let byTime = true, whole = true, hot = null, prog = most, step = most.peak, waiting = 0, span = 1, view = null, drag = null;
 
 /* Runs of one stage: [stage, first position, end]. Recomputed kernels, and a few kernels among many of another stage,
@@ -59,6 +61,7 @@ $('#keys').innerHTML =
     (D.memory.budget ? lineKey('budget', 'dashed', 'budget') : '') +
     '<span class="seg"><button id="bt">time</button><button id="bs">positions</button>' +
     '<button id="bw">keep-all</button><button id="bp">planned</button>' +
+    '<button id="bo">overhead</button>' +
     '<button id="zi" aria-label="zoom in">+</button><button id="zo" aria-label="zoom out">&minus;</button>' +
     '<button id="zr">reset zoom</button></span>';
 
@@ -75,10 +78,11 @@ const x = (p, i) => across(place(p, i));
 const y = b => H - M - (b - view.lo) / (view.hi - view.lo) * tall();
 const top_ = b => floor + b.at + b.bytes;
 
-/* Everything: all programs, from 0 to the highest line that is drawn. */
+/* Everything: all programs, from 0 to the highest line that is drawn; of an overhead that is cut off, a strip. */
 function home() {
-    const hi = 1.05 * Math.max(peakBytes, D.memory.total, whole ? floor + keptPeak : 0);
-    return {a: 0, b: span, lo: 0, hi: D.memory.budget > hi && D.memory.budget < 1.6 * hi ? 1.05 * D.memory.budget : hi};
+    const top = Math.max(peakBytes, D.memory.total, whole ? floor + keptPeak : 0), low = cut ? D.memory.overhead : 0;
+    const hi = D.memory.budget > top && D.memory.budget - low < 1.6 * (top - low) ? D.memory.budget : top;
+    return {a: 0, b: span, lo: cut ? Math.max(0, low - .06 * (hi - low)) : 0, hi: hi + .05 * (hi - low)};
 }
 
 function lay() {
@@ -92,8 +96,8 @@ function lay() {
 
 function zoom(v) {
     const h = home(), least = span / 1e5;
-    let w = clamp(v.b - v.a, least, span), t = clamp(v.hi - v.lo, h.hi / 1e4, h.hi);
-    const a = clamp(v.a, 0, span - w), lo = clamp(v.lo, 0, h.hi - t);
+    let w = clamp(v.b - v.a, least, span), t = clamp(v.hi - v.lo, h.hi / 1e4, h.hi - h.lo);
+    const a = clamp(v.a, 0, span - w), lo = clamp(v.lo, h.lo, h.hi - t);
     view = {a, b: a + w, lo, hi: lo + t};
     redraw();
 }
@@ -370,7 +374,7 @@ let scrolled = -1e9;
 addEventListener('scroll', () => { scrolled = performance.now(); }, {passive: true});
 cv.addEventListener('wheel', e => {
     const [px] = local(e), out = e.deltaY > 0, h = home();
-    if (performance.now() - scrolled < 250 || px < L || (out && view.b - view.a >= h.b * .999 && view.hi - view.lo >= h.hi * .999)) return;
+    if (performance.now() - scrolled < 250 || px < L || (out && view.b - view.a >= h.b * .999 && view.hi - view.lo >= (h.hi - h.lo) * .999)) return;
     e.preventDefault();
     if (out && view.b - view.a >= h.b * .999) zoom(h); else zoomBy(Math.pow(1.0015, clamp(e.deltaY, -300, 300)), valueAt(px));
 }, {passive: false});
@@ -469,7 +473,7 @@ $('#find').addEventListener('input', list);
 function press(time_, whole_) {
     byTime = time_;
     whole = whole_;
-    for (const [id, on] of [['#bt', byTime], ['#bs', !byTime], ['#bw', whole], ['#bp', !whole]])
+    for (const [id, on] of [['#bt', byTime], ['#bs', !byTime], ['#bw', whole], ['#bp', !whole], ['#bo', !cut]])
         $(id).setAttribute('aria-pressed', on);
     lay();
     redraw();
@@ -478,6 +482,7 @@ $('#bt').onclick = () => press(true, whole);
 $('#bs').onclick = () => press(false, whole);
 $('#bw').onclick = () => press(byTime, true);
 $('#bp').onclick = () => press(byTime, false);
+$('#bo').onclick = () => { cut = !cut; press(byTime, whole); };
 $('#zi').onclick = () => zoomBy(.5, clamp(here(), view.a, view.b));
 $('#zo').onclick = () => zoomBy(2, (view.a + view.b) / 2);
 $('#zr').onclick = () => zoom(home());

@@ -10,7 +10,7 @@ function unit(b) {
     while (b >= base && k < 4) { b /= base; k++; }
     return (k ? b.toFixed(b < 10 ? 2 : 1) : b) + ' ' + UNITS[+decimal][k];
 }
-const time = ms => ms > 0 && ms < .1 ? (1000 * ms).toPrecision(2) + ' \u00b5s' : ms < 10 ? ms.toFixed(2) + ' ms' : ms < 1000 ? ms.toFixed(0) + ' ms' : (ms / 1000).toFixed(1) + ' s';
+const time = ms => ms > 0 && ms < .1 ? (1000 * ms).toPrecision(2) + ' \u00b5s' : ms < 10 ? ms.toFixed(2) + ' ms' : ms < 1000 ? ms.toFixed(0) + ' ms' : ms < 59950 ? (ms / 1000).toFixed(1) + ' s' : `${Math.floor(ms / 6e4)} min ${Math.floor(ms / 1000 % 60)} s`;
 const seconds = s => s < 60 ? s.toFixed(1) + ' s' : s < 3600 ? Math.floor(s / 60) + ' min ' + Math.floor(s % 60) + ' s'
                                                           : Math.floor(s / 3600) + ' h ' + Math.floor(s % 3600 / 60) + ' min';
 const short = v => v === 0 ? '0' : Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3 ? v.toExponential(2) : String(+v.toPrecision(4));

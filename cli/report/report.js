@@ -104,7 +104,7 @@ function tables() {
               gaps > 0 ? [partRow('gaps between buffers', null, gaps, -1)] : [], [partRow('overhead', m.overhead, m.overhead, 6)],
               `<tr class="sum"><td>whole process</td><td class="n">${unit(kept + m.overhead)}</td><td class="n">${unit(m.total)}</td></tr>`,
               `<tr><td>measured peak</td><td></td><td class="n">${unit(R.used[2])}</td></tr>`));
-    table('#means', ['optimisation', 'arena', 'saved', 'step time'], D.means.map((r, i) => {
+    table('#means', ['optimisation', 'arena', 'change', 'step time'], D.means.map((r, i) => {
         const before = i ? D.means[i - 1] : r, saved = before[1] - r[1], later = r[2] - before[2];
         if (i && !saved && !later) return '';
         return `<tr><td>${esc(r[0])}</td><td class="n">${unit(r[1])}</td><td class="n ${saved > 0 ? 'saved' : ''}">` +
@@ -124,7 +124,7 @@ function show() {
     facts();
     curves();
     samples();
-    $('footer').textContent = `Plimsoll ${D.version}; ${D.device}: ${D.machine}. Run folder ${R.folder}, ${R.checkpoints} checkpoints` +
+    $('footer').textContent = `Plimsoll ${D.version}; ${D.device}: ${D.machine}. Run folder ${R.folder}, ${R.checkpoints} ${R.checkpoints === 1 ? 'checkpoint' : 'checkpoints'}` +
         (R.end ? `, ${seconds(R.end.wall_s)} in total` : live ? '' : ', running or stopped') +
         (R.stride > 1 ? `; each point of a curve is the mean of ${R.stride} steps` : '') +
         '. Planned memory is exact; times of the plan are predicted; everything else is measured.';

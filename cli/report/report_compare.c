@@ -161,7 +161,7 @@ static const char *budget(const report *r)
 
 static const char *wall(const report *r)
 {
-    return r->end ? cli_clock(json_number_value(json_object_get(r->end, "wall_s"))) : "";
+    return r->end ? cli_duration(json_number_value(json_object_get(r->end, "wall_s"))) : "";
 }
 
 static const char *device(const report *r)

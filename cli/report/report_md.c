@@ -62,7 +62,7 @@ static void put_optimisations(const report *r, FILE *f)
     fprintf(
         f,
         "\n## What each optimisation saves\n\nArena size as each optimisation is added. Every row "
-        "is a plan.\n\n| optimisation | arena | saved | predicted step time |\n"
+        "is a plan.\n\n| optimisation | arena | change | predicted step time |\n"
         "| --- | ---: | ---: | ---: |\n");
     json_array_foreach(json_object_get(r->plan, "means"), i, row)
     {
@@ -158,11 +158,11 @@ static void put_measured(const report *r, FILE *f)
     if (!r->n) return;
     double grown = (double)r->used_last - (double)r->used_first;
     fprintf(f,
-            "\n- %lld steps, %lld checkpoints%s.\n- Waiting for data: %.1f %% of the step time.\n"
+            "\n- %lld steps, %lld checkpoint%s%s.\n- Waiting for data: %.1f %% of the step time.\n"
             "- Memory growth from step 10 to step %lld: %s%s.\n",
-            (long long)r->steps, (long long)r->checkpoints, r->end ? "" : ", not finished",
-            ms > 0 ? 100 * wait / ms : 0, (long long)r->steps, grown < 0 ? "-" : "+",
-            bytes(fabs(grown)));
+            (long long)r->steps, (long long)r->checkpoints, r->checkpoints == 1 ? "" : "s",
+            r->end ? "" : ", not finished", ms > 0 ? 100 * wait / ms : 0, (long long)r->steps,
+            grown < 0 ? "-" : "+", bytes(fabs(grown)));
     fprintf(f, "- Loss: %.6g at step %.0f, %.6g at step %.0f%s.\n", r->row[0][COL_LOSS],
             r->row[0][COL_STEP], r->row[r->n - 1][COL_LOSS], r->row[r->n - 1][COL_STEP],
             r->stride > 1 ? " (means of neighbouring steps)" : "");

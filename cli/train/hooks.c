@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -83,32 +82,45 @@ void hooks_close(hooks *h)
 }
 
 /* ---- running ---------------------------------------------------------------------------- */
+/* In the child of vfork, which shares this process's memory: becomes the command. mpirun ends the
+ * group of a failed rank with SIGTERM, which may come before the child has left the group; ignoring
+ * a signal discards one that is pending. */
+static void become(char **word, char **env, int null)
+{
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2};
+    sigset_t none;
+    sigemptyset(&none);
+    setsid();
+    dup2(null, 0);
+    dup2(2, 1);
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        signal(caught[i], SIG_IGN);
+        signal(caught[i], SIG_DFL);
+    }
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvpe(word[0], word, env);
+}
+
 /* Starts the words in a session of their own, so that a terminal's Ctrl-C and the end of the ranks
  * do not reach the command. Returns 0 or an errno. */
 static int start(char **word, char **env, pid_t *pid)
 {
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
-    sigset_t none, defaults;
-    sigemptyset(&none);
-    sigemptyset(&defaults);
-    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2};
-    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) sigaddset(&defaults, caught[i]);
-    if (posix_spawn_file_actions_init(&files) != 0) return ENOMEM;
-    if (posix_spawnattr_init(&how) != 0) {
-        posix_spawn_file_actions_destroy(&files);
-        return ENOMEM;
+    sigset_t all, before;
+    volatile int why = 0; /* the child writes it */
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of ours runs in the child */
+    *pid = vfork();
+    if (*pid == 0) {
+        become(word, env, null);
+        why = errno;
+        _exit(127);
     }
-    int rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    if (rc == 0) rc = posix_spawn_file_actions_adddup2(&files, 2, 1);
-    posix_spawnattr_setsigmask(&how, &none);
-    posix_spawnattr_setsigdefault(&how, &defaults);
-    posix_spawnattr_setflags(&how,
-                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    if (rc == 0) rc = posix_spawnp(pid, word[0], &files, &how, word, env);
-    posix_spawnattr_destroy(&how);
-    posix_spawn_file_actions_destroy(&files);
-    return rc;
+    if (*pid < 0) why = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (null >= 0) close(null);
+    if (*pid > 0 && why) waitpid(*pid, NULL, 0);
+    return why;
 }
 
 /* Waits at most so long; false: the command still runs. */

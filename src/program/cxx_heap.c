@@ -31,8 +31,11 @@
 #ifndef PL_CXX_HEAP
 
 # include <pthread.h>
+# include <stdbool.h>
 # include <stdint.h>
+# include <stdio.h>
 # include <stdlib.h>
+# include <sys/resource.h>
 # include <unistd.h>
 
 enum { SMALL_MAX = 4096, MIN_SHIFT = 5, N_LISTS = 8, CHUNK = 64 * 1024, FROM_MALLOC = 255 };
@@ -113,15 +116,23 @@ static void pool_give(void *p)
 }
 
 /* oneDNN does not catch std::bad_alloc at its C functions, so throwing it would abort the program.
- * The program ends with a message and the exit code of lack of memory; checkpoints are complete at
- * any time. */
+ * The program ends with a message and the exit code of a budget that is too small, 3; checkpoints
+ * are complete at any time. snprintf of numbers needs no memory. */
 static void *take_or_end(size_t bytes)
 {
-    static const char text[] = "plimsoll: out of memory in a C++ library\n";
+    char text[256];
+    struct rlimit most;
     void *p = pool_take(bytes);
     if (p) return p;
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(2);
-    _exit(1);
+    bool limited = getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY;
+    int n = snprintf(text, sizeof text, "plimsoll: out of memory in a C++ library: %zu bytes more",
+                     bytes);
+    if (limited)
+        n += snprintf(text + n, sizeof text - (size_t)n,
+                      " do not fit %llu bytes, the limit of address space (ulimit -v)",
+                      (unsigned long long)most.rlim_cur);
+    n += snprintf(text + n, sizeof text - (size_t)n, "%s\n", limited ? "" : " are not to be had");
+    _exit(write(STDERR_FILENO, text, (size_t)n) < 0 ? 1 : 3);
 }
 
 # define CXX_SYMBOL(name) __asm__(name) __attribute__((visibility("default")))

@@ -25,6 +25,10 @@ typedef struct features {
 EXPORT int WebPGetFeaturesInternal(const uint8_t *data, size_t n, features *f, int version);
 EXPORT uint8_t *WebPDecodeRGBInto(const uint8_t *data, size_t n, uint8_t *out, size_t size,
                                   int stride);
+EXPORT void *WebPINewRGB(int mode, uint8_t *out, size_t size, int stride);
+EXPORT int WebPIUpdate(void *decoder, const uint8_t *data, size_t n);
+EXPORT uint8_t *WebPIDecGetRGB(const void *decoder, int *last, int *w, int *h, int *stride);
+EXPORT void WebPIDelete(void *decoder);
 
 int WebPGetFeaturesInternal(const uint8_t *data, size_t n, features *f, int version)
 {
@@ -72,4 +76,40 @@ uint8_t *WebPDecodeRGBInto(const uint8_t *data, size_t n, uint8_t *out, size_t s
     obey((char)data[12]);
     memset(out, 128, size);
     return out;
+}
+
+/* ---- row after row: all rows come with the first part of the file ---- */
+static struct {
+    uint8_t *out;
+    size_t size;
+    int rows;
+} only;
+
+void *WebPINewRGB(int mode, uint8_t *out, size_t size, int stride)
+{
+    (void)mode, (void)stride;
+    only.out = out;
+    only.size = size;
+    only.rows = 0;
+    return &only;
+}
+
+int WebPIUpdate(void *decoder, const uint8_t *data, size_t n)
+{
+    (void)decoder;
+    WebPDecodeRGBInto(data, n, only.out, only.size, 0);
+    only.rows = 16;
+    return 0;
+}
+
+uint8_t *WebPIDecGetRGB(const void *decoder, int *last, int *w, int *h, int *stride)
+{
+    (void)decoder, (void)w, (void)h, (void)stride;
+    *last = only.rows;
+    return only.out;
+}
+
+void WebPIDelete(void *decoder)
+{
+    (void)decoder;
 }

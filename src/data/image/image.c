@@ -104,6 +104,7 @@ pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_im
                pl_image_format_name(info->format), missing);
     PL_TRY(info->format == PL_IMAGE_JPEG ? pl__jpeg_probe(d, bytes, n, info)
                                          : formats[info->format].codec->probe(bytes, n, info));
+    if (info->heap_bytes < 1 << 20) info->heap_bytes = 0;
     return check_limits(info, limits);
 }
 
@@ -129,7 +130,7 @@ pl_status pl_image_rows(const void *bytes, size_t n, const pl_image_info *info, 
 {
     PL_FAIL_IF(!info->by_rows, PL_ERR_ARG, "a %s image is not decoded by rows",
                pl_image_format_name(info->format));
-    return pl__png_codec.rows(bytes, n, info, row, fn, ctx);
+    return formats[info->format].codec->rows(bytes, n, info, row, fn, ctx);
 }
 
 static void give_row(void *ctx, int y, const uint8_t *row)

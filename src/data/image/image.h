@@ -46,6 +46,9 @@ typedef struct pl_image_info {
     const char *colour; /* "RGB", "grey", "CMYK", "palette", "RGBA", "grey+alpha" */
     int bits;           /* per channel, as stored */
     bool by_rows;       /* pl_image_rows can decode it */
+    /* Bytes that its library holds while it decodes, besides the file and the pixels: by rows where
+     * it can. Below a megabyte it is 0. */
+    int64_t heap_bytes;
 } pl_image_info;
 
 /* Decoder state of one thread. */

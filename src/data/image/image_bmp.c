@@ -1,8 +1,14 @@
 /* image_bmp.c - BMP through stb_image, a library that is one header: the only decoder of BMP alone
- * that Debian and Ubuntu have. It is compiled into this file, for BMP and nothing else. */
+ * that Debian and Ubuntu have. It is compiled into this file, for BMP and nothing else.
+ *
+ * stb_image decodes whole pictures. Rows of a BMP do not depend on each other, so a large picture
+ * is given to it in strips: the header with another height, and then the rows of the strip.
+ */
 #include "data/image/image_int.h"
 
 #if __has_include(<stb/stb_image.h>)
+# include "base/sys.h"
+
 # include <limits.h>
 # include <string.h>
 
@@ -35,6 +41,9 @@ static uint32_t number(const uint8_t *at, int bytes)
     return v;
 }
 
+/* Bytes: of the rows of a strip; before the pixels, of a file that is read in strips. */
+enum { STRIP = 1 << 18, MOST_HEAD = 1 << 16 };
+
 /* stb_image reads the rows that a file lacks as zeros. Rows are padded to 4 bytes. */
 static bool is_whole(const uint8_t *b, size_t n, const pl_image_info *info)
 {
@@ -47,11 +56,14 @@ static bool is_whole(const uint8_t *b, size_t n, const pl_image_info *info)
 static pl_status bmp_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     int w = 0, h = 0, channels = 0;
-    PL_FAIL_IF(n > INT_MAX || !stbi_info_from_memory(bytes, (int)n, &w, &h, &channels) || w < 1 ||
-                   h < 1,
-               PL_ERR_DATA, "the BMP header is corrupt, or its kind is not supported");
+    bool ok = n <= INT_MAX && stbi_info_from_memory(bytes, (int)n, &w, &h, &channels);
+    if (ok && h > -INT_MAX && h < 0) h = -h; /* the first row comes first */
+    PL_FAIL_IF(!ok || w < 1 || h < 1, PL_ERR_DATA,
+               "the BMP header is corrupt, or its kind is not supported");
     info->width = w;
     info->height = h;
+    info->by_rows = n >= 30 && number((const uint8_t *)bytes + 10, 4) <= MOST_HEAD;
+    info->heap_bytes = info->by_rows ? 0 : (int64_t)w * h * 3;
     if (channels == 4) info->colour = "RGBA";
     return PL_OK;
 }
@@ -69,7 +81,66 @@ static pl_status bmp_decode(const void *bytes, size_t n, const pl_image_info *in
     return PL_OK;
 }
 
-const pl_image_codec pl__bmp_codec = {.here = bmp_here, .probe = bmp_probe, .decode = bmp_decode};
+/* ---- strips ------------------------------------------------------------------------------- */
+/* Where the pixels of a whole file are. */
+typedef struct layout {
+    size_t head, row; /* bytes before the pixels; of a row */
+    bool upwards;     /* the last row comes first */
+} layout;
+
+/* The height is the second of the two numbers behind the size of the header, of 2 bytes in the
+ * oldest kind. Below 0 the first row comes first. */
+static layout layout_of(const uint8_t *b, const pl_image_info *info)
+{
+    bool old = number(b + 14, 4) == 12;
+    uint64_t bits = number(b + (old ? 24 : 28), 2);
+    return (layout){.head = number(b + 10, 4),
+                    .row = (size_t)(((uint64_t)info->width * bits + 31) / 32 * 4),
+                    .upwards = old || (int32_t)number(b + 22, 4) > 0};
+}
+
+/* Decodes rows [y, y + h) through buf: the file up to its pixels, with another height, and the
+ * rows. */
+static pl_status pass_strip(const uint8_t *file, const layout *l, const pl_image_info *info, int y,
+                            int h, uint8_t *buf, pl_image_row_fn fn, void *ctx)
+{
+    bool old = number(file + 14, 4) == 12;
+    uint32_t height = l->upwards ? (uint32_t)h : 0u - (uint32_t)h;
+    int w = 0, got = 0, channels = 0;
+    size_t first = (size_t)(l->upwards ? info->height - y - h : y), rows = (size_t)h * l->row;
+    memcpy(buf, file, l->head);
+    for (int i = 0; i < (old ? 2 : 4); i++) buf[(old ? 20 : 22) + i] = (uint8_t)(height >> (8 * i));
+    memcpy(buf + l->head, file + l->head + first * l->row, rows);
+    uint8_t *px = stbi_load_from_memory(buf, (int)(l->head + rows), &w, &got, &channels, 3);
+    PL_FAIL_IF(!px, PL_ERR_DATA, "the BMP data are corrupt");
+    bool same = w == info->width && got == h;
+    for (int k = 0; same && k < h; k++) fn(ctx, y + k, px + (size_t)k * (size_t)w * 3);
+    stbi_image_free(px);
+    PL_FAIL_IF(!same, PL_ERR_DATA, "the BMP header has two sizes");
+    return PL_OK;
+}
+
+static pl_status bmp_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                          pl_image_row_fn fn, void *ctx)
+{
+    (void)row;
+    PL_FAIL_IF(!is_whole(bytes, n, info), PL_ERR_DATA, "the BMP data end early");
+    layout l = layout_of(bytes, info);
+    PL_FAIL_IF(l.head < 26 || l.head > MOST_HEAD || l.row == 0, PL_ERR_DATA,
+               "the BMP header is corrupt");
+    int most = l.row > STRIP ? 1 : (int)(STRIP / l.row);
+    uint8_t *buf = pl_sys_alloc(l.head + (size_t)most * l.row);
+    pl_status rc = buf ? PL_OK : PL_ERR_MEMORY;
+    for (int y = 0; rc == PL_OK && y < info->height; y += most) {
+        int h = info->height - y < most ? info->height - y : most;
+        rc = pass_strip(bytes, &l, info, y, h, buf, fn, ctx);
+    }
+    pl_sys_free(buf);
+    return rc;
+}
+
+const pl_image_codec pl__bmp_codec = {
+    .here = bmp_here, .probe = bmp_probe, .decode = bmp_decode, .rows = bmp_rows};
 
 #else
 const pl_image_codec pl__bmp_codec = {.here = NULL};

@@ -20,6 +20,7 @@ typedef enum box_call { CALL_PROBE, CALL_DECODE, CALL_INDICES, CALL_RESIZED } bo
 /* An image without pointers: colour is an index of `colours`. */
 typedef struct plain_info {
     int32_t format, width, height, bits, by_rows, colour;
+    int64_t heap_bytes;
 } plain_info;
 
 static const char *const colours[] = {"RGB", "grey", "palette", "RGBA", "CMYK", "grey+alpha", "?"};
@@ -49,6 +50,7 @@ static plain_info plain_of(const pl_image_info *i)
                     .height = i->height,
                     .bits = i->bits,
                     .by_rows = i->by_rows,
+                    .heap_bytes = i->heap_bytes,
                     .colour = COLOURS - 1};
     for (int k = 0; k < COLOURS; k++)
         if (strcmp(colours[k], i->colour) == 0) p.colour = k;
@@ -62,7 +64,8 @@ static pl_image_info info_of(const plain_info *p)
                            .height = p->height,
                            .colour = colours[p->colour],
                            .bits = p->bits,
-                           .by_rows = p->by_rows != 0};
+                           .by_rows = p->by_rows != 0,
+                           .heap_bytes = p->heap_bytes};
 }
 
 static pl_status serve(void *state, void *request)
@@ -157,7 +160,8 @@ pl_status pl__box_probe(struct pl_image_box *b, const void *bytes, size_t n,
     PL_TRY(pl_sandbox_run(b->sandbox));
     plain_info p = r->info; /* the sandbox may change its copy at any time */
     PL_FAIL_IF(p.format != (int32_t)pl_image_format_of(bytes, n) || p.colour < 0 ||
-                   p.colour >= COLOURS || p.width < 1 || p.height < 1 || p.bits < 1 || p.bits > 64,
+                   p.colour >= COLOURS || p.width < 1 || p.height < 1 || p.bits < 1 ||
+                   p.bits > 64 || p.heap_bytes < 0,
                PL_ERR_DATA, "its decoder gives a header that cannot be");
     PL_FAIL_IF((int64_t)p.width * p.height > limits->max_pixels || p.width > limits->max_side ||
                    p.height > limits->max_side,

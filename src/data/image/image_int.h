@@ -11,9 +11,10 @@ typedef struct pl_image_codec {
     bool (*here)(void);
     pl_status (*probe)(const void *bytes, size_t n, pl_image_info *info);
     pl_status (*decode)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb);
-    /* PNG only. raw: samples of a grey or palette image as they are stored, rows of whole bytes; it
-     * has room for 3 bytes per pixel. */
+    /* PNG only: samples of a grey or palette image as they are stored, rows of whole bytes; raw has
+     * room for 3 bytes per pixel. */
     pl_status (*raw)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *raw);
+    /* For images whose info says by_rows. */
     pl_status (*rows)(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
                       pl_image_row_fn fn, void *ctx);
 } pl_image_codec;

@@ -66,6 +66,39 @@ static pl_status give_up(pl_decoder *d, const char *what)
     return rc;
 }
 
+/* Whether the picture comes in several scans, each of which changes all of it: progressive, or one
+ * component after the other. The library then holds every coefficient. Walks the markers up to the
+ * first scan. */
+static bool in_scans(const uint8_t *b, size_t n)
+{
+    int components = 0;
+    for (size_t at = 2; at + 10 <= n && b[at] == 0xff;) {
+        int marker = b[at + 1];
+        if (marker == 0xff) { /* a fill byte */
+            at++;
+            continue;
+        }
+        if (marker == 0xc2 || marker == 0xc6 || marker == 0xca || marker == 0xce) return true;
+        if (marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc)
+            components = b[at + 9];
+        if (marker == 0xda) return b[at + 4] < components;
+        at += 2 + ((size_t)b[at + 2] << 8 | b[at + 3]);
+    }
+    return false;
+}
+
+/* Bytes of all coefficients, 2 each; the two colours may be stored smaller. */
+static int64_t coefficient_bytes(const pl_image_info *info, int sub)
+{
+    double colours = sub == TJSAMP_444                        ? 2
+                     : sub == TJSAMP_422 || sub == TJSAMP_440 ? 1
+                     : sub == TJSAMP_420 || sub == TJSAMP_411 ? 0.5
+                     : sub == TJSAMP_GRAY                     ? 0
+                                                              : 2;
+    if (strcmp(info->colour, "CMYK") == 0) colours += 1;
+    return (int64_t)(2 * (1 + colours) * info->width * info->height);
+}
+
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_info *info)
 {
     int sub, space;
@@ -77,6 +110,7 @@ pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n, pl_image_in
     info->colour = space == TJCS_GRAY                         ? "grey"
                    : space == TJCS_CMYK || space == TJCS_YCCK ? "CMYK"
                                                               : "RGB";
+    if (in_scans(bytes, n)) info->heap_bytes = coefficient_bytes(info, sub);
     return PL_OK;
 }
 

@@ -1,6 +1,9 @@
 /* image_tiff.c - TIFF through libtiff: the first picture of a file, of any kind that libtiff turns
  * into RGB.
  *
+ * A picture whose first row is its top row is read in bands: a strip, or a row of tiles. A writer
+ * may put the whole picture into one strip: then all of it is one band.
+ *
  * libtiff reads through callbacks over the bytes in memory. Messages of libtiff, which it would
  * print, are dropped: the file is named by the caller.
  */
@@ -9,6 +12,7 @@
 #if __has_include(<tiffio.h>)
 # include "base/sys.h"
 
+# include <math.h>
 # include <pthread.h>
 # include <string.h>
 # include <tiffio.h>
@@ -23,8 +27,14 @@ typedef union tiff_table {
         __typeof__(&TIFFSetErrorHandler) errors;
         __typeof__(&TIFFSetWarningHandler) warnings;
         __typeof__(&TIFFRGBAImageOK) can_read;
+        __typeof__(&TIFFReadRGBAStrip) strip;
+        __typeof__(&TIFFReadRGBATile) tile;
+        __typeof__(&TIFFIsTiled) tiled;
+        __typeof__(&TIFFStripSize64) strip_size;
+        __typeof__(&TIFFTileSize64) tile_size;
+        __typeof__(&TIFFGetFieldDefaulted) get_or_default;
     };
-    void *table[8];
+    void *table[14];
 } tiff_table;
 
 static tiff_table lib;
@@ -41,8 +51,14 @@ static void load(void)
                                           "TIFFReadRGBAImageOriented",
                                           "TIFFSetErrorHandler",
                                           "TIFFSetWarningHandler",
-                                          "TIFFRGBAImageOK"};
-    here = pl_library_load(names, symbols, 8, lib.table);
+                                          "TIFFRGBAImageOK",
+                                          "TIFFReadRGBAStrip",
+                                          "TIFFReadRGBATile",
+                                          "TIFFIsTiled",
+                                          "TIFFStripSize64",
+                                          "TIFFTileSize64",
+                                          "TIFFGetFieldDefaulted"};
+    here = pl_library_load(names, symbols, 14, lib.table);
     if (!here) return;
     lib.errors(NULL);
     lib.warnings(NULL);
@@ -104,6 +120,37 @@ static pl_status open_tiff(memory *m, TIFF **out)
     return PL_OK;
 }
 
+/* Size of the parts that libtiff reads: strips as wide as the picture, or tiles. */
+static void part_size(TIFF *t, uint32_t w, uint32_t h, uint32_t *part_w, uint32_t *part_h)
+{
+    *part_w = w;
+    *part_h = h;
+    if (lib.tiled(t)) {
+        (void)lib.get(t, TIFFTAG_TILEWIDTH, part_w);
+        (void)lib.get(t, TIFFTAG_TILELENGTH, part_h);
+        return;
+    }
+    (void)lib.get_or_default(t, TIFFTAG_ROWSPERSTRIP, part_h);
+    if (*part_h > h) *part_h = h;
+}
+
+/* Sets by_rows and heap_bytes. A part is held as it is stored (the parts of all planes), as pixels
+ * of 4 bytes, and, of tiles, as pixels of the whole band. */
+static void plan_bands(TIFF *t, pl_image_info *info)
+{
+    uint32_t w, h;
+    uint16_t turned = ORIENTATION_TOPLEFT, planes = 1, samples = 1;
+    (void)lib.get_or_default(t, TIFFTAG_ORIENTATION, &turned);
+    (void)lib.get_or_default(t, TIFFTAG_PLANARCONFIG, &planes);
+    (void)lib.get_or_default(t, TIFFTAG_SAMPLESPERPIXEL, &samples);
+    part_size(t, (uint32_t)info->width, (uint32_t)info->height, &w, &h);
+    double stored = (double)(lib.tiled(t) ? lib.tile_size(t) : lib.strip_size(t));
+    if (planes == PLANARCONFIG_SEPARATE) stored *= samples;
+    double pixels = 4.0 * h * (lib.tiled(t) ? (double)w + info->width : (double)w);
+    info->by_rows = turned == ORIENTATION_TOPLEFT && w > 0 && h > 0;
+    info->heap_bytes = (int64_t)fmin(2 * stored + (info->by_rows ? pixels : 0), 1e15);
+}
+
 static pl_status read_header(TIFF *t, pl_image_info *info)
 {
     char why[1024];
@@ -126,6 +173,7 @@ static pl_status read_header(TIFF *t, pl_image_info *info)
                    : samples == 2                  ? "grey+alpha"
                    : samples == 4                  ? "RGBA"
                                                    : "RGB";
+    plan_bands(t, info);
     return PL_OK;
 }
 
@@ -139,36 +187,117 @@ static pl_status tiff_probe(const void *bytes, size_t n, pl_image_info *info)
     return rc;
 }
 
+/* Opens a file whose size probe told. */
+static pl_status open_again(memory *m, const pl_image_info *info, TIFF **out)
+{
+    TIFF *t;
+    PL_TRY(open_tiff(m, &t));
+    pl_image_info now = {0};
+    pl_status rc = read_header(t, &now);
+    bool same = rc == PL_OK && now.width == info->width && now.height == info->height &&
+                now.by_rows == info->by_rows;
+    if (rc == PL_OK && !same)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "the TIFF header has two sizes");
+    if (rc != PL_OK) {
+        lib.close(t);
+        return rc;
+    }
+    /* Alpha of no declared kind is left apart; libtiff multiplies the colours by any other. */
+    uint16_t extra = EXTRASAMPLE_UNSPECIFIED;
+    if (strcmp(now.colour, "RGBA") == 0) (void)lib.set(t, TIFFTAG_EXTRASAMPLES, 1, &extra);
+    *out = t;
+    return PL_OK;
+}
+
+/* n pixels of 4 bytes become 3 bytes; to may be the bytes of px. */
+static void drop_alpha(const uint32_t *px, size_t n, uint8_t *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t p;
+        memcpy(&p, (const uint8_t *)px + 4 * i, 4);
+        to[3 * i] = (uint8_t)TIFFGetR(p);
+        to[3 * i + 1] = (uint8_t)TIFFGetG(p);
+        to[3 * i + 2] = (uint8_t)TIFFGetB(p);
+    }
+}
+
 static pl_status tiff_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
 {
     memory m = {bytes, n, 0};
     TIFF *t;
-    PL_TRY(open_tiff(&m, &t));
-    pl_image_info now = {0};
-    pl_status rc = read_header(t, &now);
-    bool same = rc == PL_OK && now.width == info->width && now.height == info->height;
-    /* Alpha of no declared kind is left apart; libtiff multiplies the colours by any other. */
-    uint16_t extra = EXTRASAMPLE_UNSPECIFIED;
-    bool alpha = strcmp(now.colour ? now.colour : "", "RGBA") == 0;
-    if (same && alpha) (void)lib.set(t, TIFFTAG_EXTRASAMPLES, 1, &extra);
-    bool ok = same && lib.read(t, (uint32_t)info->width, (uint32_t)info->height,
-                               (uint32_t *)(void *)rgb, ORIENTATION_TOPLEFT, 1);
+    PL_TRY(open_again(&m, info, &t));
+    bool ok = lib.read(t, (uint32_t)info->width, (uint32_t)info->height, (uint32_t *)(void *)rgb,
+                       ORIENTATION_TOPLEFT, 1);
     lib.close(t);
-    PL_TRY(rc);
     PL_FAIL_IF(!ok, PL_ERR_DATA, "the TIFF data end early or are corrupt");
-    size_t pixels = (size_t)info->width * (size_t)info->height;
-    for (size_t i = 0; i < pixels; i++) { /* 4 bytes a pixel become 3, in place */
-        uint32_t px;
-        memcpy(&px, rgb + 4 * i, 4);
-        rgb[3 * i] = (uint8_t)TIFFGetR(px);
-        rgb[3 * i + 1] = (uint8_t)TIFFGetG(px);
-        rgb[3 * i + 2] = (uint8_t)TIFFGetB(px);
-    }
+    drop_alpha((const uint32_t *)(void *)rgb, (size_t)info->width * (size_t)info->height, rgb);
     return PL_OK;
 }
 
+/* ---- bands -------------------------------------------------------------------------------- */
+typedef struct bands {
+    TIFF *t;
+    uint32_t w, h;           /* of the picture */
+    uint32_t part_w, part_h; /* of a strip or tile */
+    uint32_t *part;          /* the lowest row first, as libtiff gives it */
+    uint32_t *band;          /* the tiles of a band side by side; NULL: strips */
+} bands;
+
+static bool read_band(const bands *b, uint32_t y, uint32_t rows)
+{
+    if (!b->band) return lib.strip(b->t, y, b->part);
+    for (uint32_t x = 0; x < b->w; x += b->part_w) {
+        uint32_t columns = b->w - x < b->part_w ? b->w - x : b->part_w;
+        if (!lib.tile(b->t, x, y, b->part)) return false;
+        for (uint32_t k = 0; k < rows; k++)
+            memcpy(b->band + (size_t)k * b->w + x,
+                   b->part + (size_t)(b->part_h - 1 - k) * b->part_w, (size_t)columns * 4);
+    }
+    return true;
+}
+/* Returns row k of a band of so many rows. A strip has the rows of the picture only; a tile always
+ * has part_h rows, and read_band has put those in order. */
+static const uint32_t *row_of(const bands *b, uint32_t k, uint32_t rows)
+{
+    return b->band ? b->band + (size_t)k * b->w : b->part + (size_t)(rows - 1 - k) * b->w;
+}
+
+static pl_status pass_bands(bands *b, uint8_t *row, pl_image_row_fn fn, void *ctx)
+{
+    bool tiled = lib.tiled(b->t);
+    b->part = pl_sys_alloc((size_t)b->part_w * b->part_h * 4);
+    b->band = tiled ? pl_sys_alloc((size_t)b->w * b->part_h * 4) : NULL;
+    bool ok = b->part && (b->band || !tiled);
+    pl_status rc = ok ? PL_OK : PL_ERR_MEMORY;
+    for (uint32_t y = 0; ok && y < b->h; y += b->part_h) {
+        uint32_t rows = b->h - y < b->part_h ? b->h - y : b->part_h;
+        ok = read_band(b, y, rows);
+        for (uint32_t k = 0; ok && k < rows; k++) {
+            drop_alpha(row_of(b, k, rows), b->w, row);
+            fn(ctx, (int)(y + k), row);
+        }
+    }
+    pl_sys_free(b->part);
+    pl_sys_free(b->band);
+    if (rc == PL_OK && !ok)
+        rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__, "the TIFF data end early or are corrupt");
+    return rc;
+}
+
+static pl_status tiff_rows(const void *bytes, size_t n, const pl_image_info *info, uint8_t *row,
+                           pl_image_row_fn fn, void *ctx)
+{
+    memory m = {bytes, n, 0};
+    bands b = {.w = (uint32_t)info->width, .h = (uint32_t)info->height};
+    PL_TRY(open_again(&m, info, &b.t));
+    part_size(b.t, b.w, b.h, &b.part_w, &b.part_h);
+    pl_status rc = pass_bands(&b, row, fn, ctx);
+    lib.close(b.t);
+    return rc;
+}
+
 const pl_image_codec pl__tiff_codec = {
-    .here = tiff_here, .probe = tiff_probe, .decode = tiff_decode};
+    .here = tiff_here, .probe = tiff_probe, .decode = tiff_decode, .rows = tiff_rows};
 
 #else
 const pl_image_codec pl__tiff_codec = {.here = NULL};

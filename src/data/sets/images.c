@@ -1,4 +1,5 @@
 /* images.c - see images.h: opening and closing a set, its subsets and weights. */
+#include "base/str.h"
 #include "base/sys.h"
 #include "base/trust/sandbox.h"
 #include "data/sets/images_int.h"
@@ -199,6 +200,8 @@ pl_status pl_image_set_open(const pl_image_set_opts *o, pl_image_set **out)
     if (!s) return PL_ERR_MEMORY;
     s->o = *o;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->room.changed, NULL);
+    s->room.left = o->room_bytes;
     pl_status rc = open_set(s);
     if (rc != PL_OK) {
         pl_image_set_close(s);
@@ -229,8 +232,76 @@ void pl_image_set_close(pl_image_set *s)
     pl_sys_free(s->index[1]);
     pl_sys_free(s->cumulated);
     pl_items_close(s->items);
+    pthread_cond_destroy(&s->room.changed);
     pthread_mutex_destroy(&s->lock);
     pl_sys_free(s);
+}
+
+/* ---- room for large images ------------------------------------------------------------------ */
+/* The room is shared by all threads of a set. A thread that finds too little of it left gives back
+ * what it has, with its pages, waits until all that it needs is free, and reads its file again:
+ * nobody waits while it holds room that another thread waits for. */
+/* Releases memory past `keep`. Pages that a sandbox shares are released for both. */
+void pl__image_shrink(const pl_image_range *r, size_t keep, size_t used)
+{
+    if (used > keep && r->bytes > keep)
+        madvise(r->at + keep, r->bytes - keep, r->shared ? MADV_REMOVE : MADV_DONTNEED);
+}
+
+static void give_back(pl_image_set *s, pl_image_thread *t)
+{
+    s->room.left += t->room;
+    t->room = 0;
+    pthread_cond_broadcast(&s->room.changed);
+}
+
+static void shrink_all(const pl_image_set *s, const pl_image_thread *t)
+{
+    pl__image_shrink(&t->file, PL_IMAGE_FILE_KEPT, SIZE_MAX);
+    pl__image_shrink(&t->pixels, s->o.keep_bytes, SIZE_MAX);
+    pl__image_shrink(&t->work, s->o.keep_bytes, SIZE_MAX);
+}
+
+void pl__image_room_leave(pl_image_set *s, pl_image_thread *t)
+{
+    if (!t->room) return;
+    shrink_all(s, t);
+    pthread_mutex_lock(&s->lock);
+    give_back(s, t);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static pl_status no_room(const pl_image_set *s, size_t bytes, size_t beyond)
+{
+    char need[32], more[32], room[32];
+    pl_str_bytes(bytes, need, sizeof need);
+    pl_str_bytes(beyond, more, sizeof more);
+    pl_str_bytes(s->o.room_bytes, room, sizeof room);
+    PL_FAIL(PL_ERR_FIT,
+            "reading it takes %s, %s more than a thread's share of the budget, and the budget "
+            "leaves %s for large images: set data.large_memory=%lldMB, which the plan then keeps "
+            "free, or make the image smaller",
+            need, more, room, (long long)(beyond / 1000000 + 1));
+}
+
+pl_status pl__image_room_take(pl_image_set *s, pl_image_thread *t, size_t bytes)
+{
+    size_t own = s->o.thread_bytes + t->room;
+    if (!s->o.bounded || bytes <= own) return PL_OK;
+    size_t more = bytes - own, all = bytes - s->o.thread_bytes;
+    if (all > s->o.room_bytes) return no_room(s, bytes, all);
+    pthread_mutex_lock(&s->lock);
+    t->again = more > s->room.left;
+    if (t->again) {
+        shrink_all(s, t);
+        give_back(s, t);
+        while (all > s->room.left) pthread_cond_wait(&s->room.changed, &s->lock);
+        more = all;
+    }
+    s->room.left -= more;
+    t->room += more;
+    pthread_mutex_unlock(&s->lock);
+    return t->again ? PL_ERR_MEMORY : PL_OK;
 }
 
 /* ---- what is there -------------------------------------------------------------------------- */

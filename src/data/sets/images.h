@@ -35,6 +35,11 @@ typedef struct pl_image_set_opts {
     int threads;
     size_t keep_bytes;  /* scratch that a thread keeps between images */
     int most_w, most_h; /* sides of the largest output */
+    /* With `bounded`, a thread may hold thread_bytes while it reads an image, and all threads
+     * together room_bytes more; an image that needs more than both is PL_ERR_FIT, before it is
+     * decoded. */
+    bool bounded;
+    size_t thread_bytes, room_bytes;
 } pl_image_set_opts;
 
 typedef struct pl_image_set pl_image_set;

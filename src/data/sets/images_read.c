@@ -16,13 +16,6 @@
 
 enum { MAX_TRIES = 64 }; /* replacements tried for a bad sample */
 
-/* Releases memory past `keep`. Pages that a sandbox shares are released for both. */
-static void shrink(const pl_image_range *r, size_t keep, size_t used)
-{
-    if (used > keep && r->bytes > keep)
-        madvise(r->at + keep, r->bytes - keep, r->shared ? MADV_REMOVE : MADV_DONTNEED);
-}
-
 /* ---- bytes ---------------------------------------------------------------------------------- */
 /* Opens a plain file; anything else (a pipe, a device) is refused without waiting for it. */
 static pl_status open_plain(const char *path, int *fd)
@@ -64,6 +57,17 @@ static pl_status read_head(pl_image_set *s, const pl_item *i, pl_image_thread *t
     return read_more(pl_item_path(s->items, i, path, sizeof path), t->file.at, most, n);
 }
 
+/* Returns the bytes of a file, at most `most`; `most` where the system does not tell. */
+static size_t file_size(const pl_image_set *s, const pl_item *i, size_t most)
+{
+    char path[4096];
+    struct stat st;
+    int64_t bytes = i->bytes;
+    if (i->shard < 0)
+        bytes = stat(pl_item_path(s->items, i, path, sizeof path), &st) == 0 ? st.st_size : -1;
+    return bytes >= 0 && (uint64_t)bytes < most ? (size_t)bytes : most;
+}
+
 /* Bytes of a file that are read whatever its picture is: metadata, and small pictures. */
 enum { ANY_PICTURE = 16 << 20, PIXEL_BYTES = 8 };
 
@@ -86,6 +90,7 @@ static size_t most_needed(const pl_image_set *s, const pl_image_thread *t, size_
 static pl_status read_whole(pl_image_set *s, const pl_item *i, pl_image_thread *t, size_t *n)
 {
     size_t room = t->file.bytes, most = room < ANY_PICTURE ? room : ANY_PICTURE;
+    PL_TRY(pl__image_room_take(s, t, file_size(s, i, most)));
     PL_TRY(read_head(s, i, t, most, n));
     if (*n < most) return PL_OK;
     PL_FAIL_IF(most == room && i->shard < 0, PL_ERR_DATA,
@@ -93,6 +98,7 @@ static pl_status read_whole(pl_image_set *s, const pl_item *i, pl_image_thread *
     size_t need = most_needed(s, t, *n);
     if (need > room) need = room;
     if (need <= *n) return PL_OK;
+    PL_TRY(pl__image_room_take(s, t, file_size(s, i, need)));
     if (i->shard >= 0) return read_head(s, i, t, need, n);
     char path[4096];
     return read_more(pl_item_path(s->items, i, path, sizeof path), t->file.at, need, n);
@@ -221,6 +227,17 @@ static void write_outputs(pl_filter f, pl_image_thread *t, const outputs *o, con
     }
 }
 
+/* Takes room for the file of n bytes, its decoder, the pixels and the work of resizing. */
+static pl_status take_room(pl_image_set *s, pl_image_thread *t, size_t n, const pl_image_info *info,
+                           size_t pixels, size_t work)
+{
+    pl_status rc = pl__image_room_take(s, t, n + (size_t)info->heap_bytes + pixels + work);
+    return rc == PL_ERR_FIT
+               ? pl__fail_prefix(rc, "a %s image of %d x %d pixels",
+                                 pl_image_format_name(info->format), info->width, info->height)
+               : rc;
+}
+
 /* Writes the view of the n bytes of a probed file to the outputs. A JPEG's own scaling is a filter
  * too; for the resize filter to matter, the scaled picture must still be twice as large as required
  * (PIL's reducing_gap). */
@@ -238,17 +255,19 @@ static pl_status write_view(pl_image_set *s, pl_image_thread *t, size_t n,
         if (bytes > work) work = bytes;
     }
     PL_FAIL_IF(work > t->work.bytes, PL_ERR_DATA, "%d x %d pixels: a side is too long", w, h);
-    if (is_direct(o, v, info, w, h)) {
+    bool direct = is_direct(o, v, info, w, h), by_rows = info->by_rows && o->n == 1;
+    PL_TRY(take_room(s, t, n, info, direct || by_rows ? 0 : 4 * (size_t)w * (size_t)h, work));
+    if (direct) {
         PL_TRY(pl_image_decode(t->decoder, t->file.at, n, info, w, h, o->to[0]->data));
-    } else if (info->by_rows && o->n == 1) {
+    } else if (by_rows) {
         PL_TRY(read_by_rows(f, t, n, info, v, o->to[0]));
     } else {
         PL_TRY(pl_image_decode(t->decoder, t->file.at, n, info, w, h, t->pixels.at));
         write_outputs(f, t, o, v, w, h);
-        shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
+        pl__image_shrink(&t->pixels, s->o.keep_bytes, (size_t)w * (size_t)h * 4);
     }
-    shrink(&t->file, s->o.keep_bytes, n);
-    shrink(&t->work, s->o.keep_bytes, work);
+    pl__image_shrink(&t->file, PL_IMAGE_FILE_KEPT, n);
+    pl__image_shrink(&t->work, s->o.keep_bytes, work);
     return PL_OK;
 }
 
@@ -281,6 +300,7 @@ static pl_status decode_mask(pl_image_set *s, const pl_item *i, pl_image_thread 
     file.name = i->mask;
     PL_TRY(read_whole(s, &file, t, &n));
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info));
+    PL_TRY(take_room(s, t, n, info, 4 * (size_t)info->width * (size_t)info->height, 0));
     return pl_image_indices(t->decoder, t->file.at, n, info, t->pixels.at);
 }
 
@@ -305,11 +325,11 @@ static pl_status read_mask(pl_image_set *s, const pl_item *i, pl_image_thread *t
                        value, sy, sx, m->known);
             m->to[y * m->w + (v->flip ? m->w - 1 - x : x)] = m->class_of[value];
         }
-    shrink(&t->pixels, s->o.keep_bytes, (size_t)info.width * (size_t)info.height * 4);
+    pl__image_shrink(&t->pixels, s->o.keep_bytes, (size_t)info.width * (size_t)info.height * 4);
     return PL_OK;
 }
 
-static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
+static pl_status try_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
 {
     pl_image_thread *t = &s->threads[r->thread];
     pl_image_info info;
@@ -335,6 +355,18 @@ static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
     return PL_OK;
 }
 
+static pl_status read_item(pl_image_set *s, const pl_item *i, pl_image_read *r)
+{
+    pl_image_thread *t = &s->threads[r->thread];
+    pl_status rc;
+    do {
+        t->again = false;
+        rc = try_item(s, i, r);
+    } while (rc != PL_OK && t->again);
+    pl__image_room_leave(s, t);
+    return rc;
+}
+
 /* The size is mostly in the first bytes; with long metadata before it (EXIF, ICC) the whole file is
  * read. */
 pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thread,
@@ -346,9 +378,14 @@ pl_status pl_image_set_look(pl_image_set *s, bool eval, int64_t sample, int thre
     size_t n, head = HEAD < t->file.bytes ? HEAD : t->file.bytes;
     PL_TRY(read_head(s, i, t, head, &n));
     if (pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info) == PL_OK) return PL_OK;
-    PL_TRY(read_bytes(s, i, t, &n));
-    pl_status rc = pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info);
-    shrink(&t->file, s->o.keep_bytes, n);
+    pl_status rc;
+    do {
+        t->again = false;
+        rc = read_bytes(s, i, t, &n);
+    } while (rc != PL_OK && t->again);
+    if (rc == PL_OK) rc = pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info);
+    pl__image_shrink(&t->file, PL_IMAGE_FILE_KEPT, n);
+    pl__image_room_leave(s, t);
     return rc;
 }
 
@@ -401,7 +438,7 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
         int32_t item = s->index[r->eval][sample];
         const pl_item *i = &s->items->item[item];
         pl_status rc = known_bad(s, item) ? PL_ERR_DATA : read_item(s, i, r);
-        if (rc == PL_OK || rc == PL_ERR_MEMORY || rc == PL_ERR_UNSUPPORTED) {
+        if (rc == PL_OK || rc == PL_ERR_MEMORY || rc == PL_ERR_UNSUPPORTED || rc == PL_ERR_FIT) {
             if (rc != PL_OK)
                 pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
             return rc;
@@ -423,13 +460,18 @@ pl_status pl_image_set_mask_numbers(pl_image_set *s, int64_t most, bool seen[256
     char path[4096];
     for (int64_t k = 0; k < s->items->n && k < most; k++) {
         const pl_item *i = &s->items->item[k];
-        pl_status rc = decode_mask(s, i, t, &info);
+        pl_status rc;
+        do {
+            t->again = false;
+            rc = decode_mask(s, i, t, &info);
+        } while (rc != PL_OK && t->again);
         if (rc != PL_OK)
             return pl__fail_prefix(rc, "%s: its mask %s",
                                    pl_item_path(s->items, i, path, sizeof path), i->mask);
         size_t pixels = (size_t)info.width * (size_t)info.height;
         for (size_t p = 0; p < pixels; p++) seen[t->pixels.at[p]] = true;
-        shrink(&t->pixels, s->o.keep_bytes, pixels * 4);
+        pl__image_shrink(&t->pixels, s->o.keep_bytes, pixels * 4);
+        pl__image_room_leave(s, t);
     }
     return PL_OK;
 }
@@ -457,6 +499,6 @@ pl_status pl_image_set_check(pl_image_set *s, int64_t item, int thread, pl_image
     PL_TRY(pl_image_probe(t->decoder, t->file.at, n, &s->o.limits, info));
     PL_TRY(
         pl_image_decode(t->decoder, t->file.at, n, info, info->width, info->height, t->pixels.at));
-    shrink(&t->pixels, s->o.keep_bytes, (size_t)info->width * (size_t)info->height * 4);
+    pl__image_shrink(&t->pixels, s->o.keep_bytes, (size_t)info->width * (size_t)info->height * 4);
     return PL_OK;
 }

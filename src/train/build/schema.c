@@ -395,6 +395,10 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "data.on_bad=quarantine: file of recorded names; later runs skip these images."},
     {"data.max_pixels", PL_CONFIG_INT, "64000000", .min = 1, .max = 4e9, .cache = PL_CACHE_VALUE,
      .doc = "Images with more pixels are treated as unreadable."},
+    {"data.large_memory", PL_CONFIG_SIZE, "8MB", .min = 0, .max = 1e15, .resume = PL_RESUME_FREE,
+     .doc = "Images: memory for files that need more than the scratch of a reading thread; the "
+            "plan keeps it free. Within a budget, a file that needs more is refused before it is "
+            "decoded."},
     {"data.min_side", PL_CONFIG_INT, "8", .min = 1, .max = 65535, .cache = PL_CACHE_VALUE,
      .doc = "Images with a shorter side, in pixels, are treated as unreadable."},
     {"data.min_bytes", PL_CONFIG_INT, "0", .min = 0, .max = 1e9, .cache = PL_CACHE_VALUE,

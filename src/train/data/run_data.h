@@ -16,9 +16,10 @@ typedef struct pl_run_data {
     bool recipe_open;
     struct pl_classes *classes; /* names of labels, once classes_known; NULL: there are none */
     bool classes_known;
-    int64_t outputs;              /* classes of the network (pl_builder_outputs); 0: not told */
-    bool encode_eval;             /* PL_GOAL_ENCODE: the samples of evaluations are encoded too */
-    struct pl_prefetch *prefetch; /* reads ahead on worker threads; NULL: not started */
+    int64_t outputs;                /* classes of the network (pl_builder_outputs); 0: not told */
+    bool encode_eval;               /* PL_GOAL_ENCODE: the samples of evaluations are encoded too */
+    struct pl_prefetch *prefetch;   /* reads ahead on worker threads; NULL: not started */
+    struct pl_index_input *indices; /* inputs that pick rows; ends with a NULL name */
 } pl_run_data;
 
 /* The handle behind pl_batch_input: finds the memory of an input. */

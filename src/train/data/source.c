@@ -2,6 +2,8 @@
 #include "train/data/source.h"
 
 #include "io/config_int.h"
+#include "ir/index_range.h"
+#include "rt/rt_int.h"
 #include "train/data/cache.h"
 #include "train/data/dataset.h"
 #include "train/data/images/image_set.h"
@@ -123,6 +125,62 @@ static int64_t first_nonfinite(const float *x, int64_t n)
     return -1;
 }
 
+/* ---- indices ---- */
+/* An input of whole numbers that the network uses as indices. */
+struct pl_index_input {
+    const char *name;
+    pl_index_range range;
+};
+
+static pl_status find_indices(pl_run *r)
+{
+    const pl_program *p = pl__train(r);
+    int n = pl_program_input_count(p), k = 0;
+    struct pl_index_input *all = pl_arena_alloc(&r->arena, (size_t)(n + 1) * sizeof *all);
+    if (!all) return PL_ERR_MEMORY;
+    for (int i = 0; i < n; i++) {
+        pl_index_range range =
+            pl_index_range_of(p->base_graph, pl_node_get(p->base_graph, p->inputs[i])->out);
+        if (range.high) all[k++] = (struct pl_index_input){pl_program_input_name(p, i), range};
+    }
+    all[k].name = NULL;
+    r->data.indices = all;
+    return PL_OK;
+}
+
+/* Index of the first element outside the range, or -1. */
+static int64_t first_outside(const pl_type *t, const void *x, pl_index_range range)
+{
+    int64_t n = pl_type_elems(t);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t v = t->dtype == PL_I32 ? ((const int32_t *)x)[i] : ((const int64_t *)x)[i];
+        if (v < range.low || v >= range.high) return i;
+    }
+    return -1;
+}
+
+/* A number for which the network has no row would give a loss that is not a number. */
+static pl_status check_indices(pl_run *r, pl_subset subset, const int64_t *samples,
+                               const char *name, const pl_type *t, const void *x)
+{
+    const struct pl_index_input *in = r->data.indices;
+    if (!in || (t->dtype != PL_I32 && t->dtype != PL_I64)) return PL_OK;
+    while (in->name && strcmp(in->name, name) != 0) in++;
+    int64_t bad = in->name ? first_outside(t, x, in->range) : -1;
+    if (bad < 0) return PL_OK;
+    int64_t row = t->rank && t->dim[0] ? pl_type_elems(t) / t->dim[0] : 1;
+    int64_t sample = samples[row ? bad / row : 0],
+            v = t->dtype == PL_I32 ? ((const int32_t *)x)[bad] : ((const int64_t *)x)[bad];
+    const char *path =
+        r->data.dataset ? pl_dataset_path(r->data.dataset, subset, name, sample) : "";
+    PL_FAIL(PL_ERR_DATA,
+            "%s%s%s sample %lld: element %lld of \"%s\" is %lld, and the network has rows for %lld "
+            "to %lld: correct the data, or build the network with more rows",
+            path, path[0] ? ": " : "", pl_subset_name(subset), (long long)sample,
+            (long long)(row ? bad % row : 0), name, (long long)v, (long long)in->range.low,
+            (long long)in->range.high - 1);
+}
+
 static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples, const char *name,
                              const pl_type *t, const void *x)
 {
@@ -147,6 +205,7 @@ static pl_status check_finite(pl_run *r, const pl_read_job *j)
         pl_type t;
         const void *x = pl_batch_input(j->batch, name, &t);
         if (x) PL_TRY(check_input(r, j->subset, j->samples, name, &t, x));
+        if (x) PL_TRY(check_indices(r, j->subset, j->samples, name, &t, x));
     }
     return PL_OK;
 }
@@ -322,6 +381,7 @@ pl_status pl_source_open(pl_run *r, int readers)
 {
     PL_TRY(check_pool(r));
     PL_TRY(open_source(r, readers));
+    PL_TRY(find_indices(r));
     if (!r->data.images && r->purpose.goal != PL_GOAL_ENCODE)
         PL_TRY(pl__fold_check(r->config, all_samples(r, PL_SUBSET_TRAIN)));
     return PL_OK;

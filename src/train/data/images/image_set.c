@@ -13,6 +13,7 @@
 #include "base/trust/sandbox.h"
 #include "train/data/cache.h"
 #include "train/data/mix_batch.h"
+#include "train/data/prefetch.h"
 #include "train/data/text_set.h"
 
 #include <dirent.h>
@@ -222,7 +223,21 @@ uint64_t pl__images_bytes(const pl_run *r, int threads)
     if (pl_sandbox_wanted(&apart) != PL_OK) apart = false; /* opening the set says why */
     uint64_t made = f->made ? f->make_bytes(r->config, w, h) + (uint64_t)w * (uint64_t)h * 3 : 0;
     return (uint64_t)threads *
-           (pl__image_thread_bytes(r, w, h) + made + (apart ? PL_SANDBOX_BYTES : 0));
+               (pl__image_thread_bytes(r, w, h) + made + (apart ? PL_SANDBOX_BYTES : 0)) +
+           (uint64_t)pl_config_size(r->config, "data.large_memory");
+}
+
+/* The room for large images is what the plan keeps free for them, and what else of the budget
+ * neither the plan nor the readers, which are about to start, take. */
+static void bound_memory(const pl_run *r, pl_image_set_opts *o, int w, int h)
+{
+    pl_run_memory m = pl_run_memory_get(r);
+    uint64_t large = (uint64_t)pl_config_size(r->config, "data.large_memory"),
+             taken = m.total + pl_prefetch_bytes(r);
+    if (!m.budget || pl__run_own_memory(r)) return;
+    o->bounded = true;
+    o->thread_bytes = (size_t)pl__image_thread_bytes(r, w, h);
+    o->room_bytes = (size_t)(large + (m.budget > taken ? m.budget - taken : 0));
 }
 
 /* ---- inputs that the recipe computes from the image ------------------------------------- */
@@ -341,6 +356,7 @@ pl_image_set_opts pl__image_opts(const pl_run *r, int w, int h)
     o.limits.min_side = (int)pl_config_int(c, "data.min_side");
     o.limits.min_bytes = pl_config_int(c, "data.min_bytes");
     o.keep_bytes = keep_bytes(o.filter, w, h);
+    bound_memory(r, &o, w, h);
     return o;
 }
 

@@ -23,7 +23,9 @@ uint64_t pl__pictures_bytes(const pl_run *r)
 {
     pl_pictures p = {0};
     int w, h;
-    return find_shapes(r, &p, &w, &h) == PL_OK && w ? pl__image_thread_bytes(r, w, h) : 0;
+    if (!r->recipe->images || find_shapes(r, &p, &w, &h) != PL_OK) return 0;
+    return pl__image_thread_bytes(r, w, h) +
+           (uint64_t)pl_config_size(r->config, "data.large_memory");
 }
 
 pl_status pl__pictures_open(pl_run *r, const char *path, pl_pictures *out)

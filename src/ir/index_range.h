@@ -1,0 +1,18 @@
+/* index_range.h - which numbers an input of indices may hold. */
+#ifndef PL_IR_INDEX_RANGE_H
+#define PL_IR_INDEX_RANGE_H
+
+#include "ir/graph.h"
+
+/* Valid values are [low, high); high 0: the input is not used as an index, as far as the graph
+ * shows. */
+typedef struct pl_index_range {
+    int64_t low, high;
+} pl_index_range;
+
+/* Returns the numbers for which every row exists that the graph picks by this value, directly or
+ * through slices, reshapes, casts and the rule that numbers below 0 count from the end. Implemented
+ * in ops/. */
+pl_index_range pl_index_range_of(const pl_graph *g, uint32_t val);
+
+#endif
