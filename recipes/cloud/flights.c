@@ -259,7 +259,7 @@ typedef enum depth { WHOLE, CAMERA_ONLY } depth;
 
 static pl_status open_item(flights *s, const pl_config *c, const char *dir, char *item, depth how)
 {
-    const char *name[3];
+    const char *name[3] = {NULL};
     char *file[3] = {NULL};
     pl_status rc = split_item(s, item, name);
     if (rc != PL_OK) return rc;

@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "ir/graph.h"
+#include "ir/index_range.h"
 #include "plimsoll_ops.h"
 #include "tests/lib/ref_eval.h"
 #include "tests/lib/test.h"
@@ -548,5 +549,31 @@ TEST(shape_mistakes_name_the_numbers)
     y = X;
     pl_random_uniform(r.g, y, PL_TYPE(PL_F32, 2));
     expect(&r, PL_ERR_SHAPE, "the key is i64[2]");
+    rig_free(&r);
+}
+
+/* Which numbers an input may hold is found through slices, reshapes, casts and the rule that
+ * numbers below 0 count from the end; not through arithmetic. */
+TEST(shape_ops_tell_the_range_of_an_input_of_indices)
+{
+    rig r = rig_new();
+    pl_graph *g = r.g;
+    pl_val plain = pl_input(g, "plain", PL_TYPE(PL_I32, 4, 9)),
+           wrapped = pl_input(g, "wrapped", PL_TYPE(PL_I64, 5)),
+           moved = pl_input(g, "moved", PL_TYPE(PL_I64, 5)),
+           table = pl_input(g, "table", PL_TYPE(PL_F32, 7, 2)),
+           small = pl_input(g, "small", PL_TYPE(PL_F32, 6, 2));
+    pl_val part = pl_reshape(g, pl_slice(g, plain, 1, 0, 8, 1), PL_DIMS(32));
+    pl_take(g, table, part);
+    pl_take(g, small, pl_cast(g, part, PL_I64));
+    pl_val low = pl_lt(g, wrapped, pl_full_like(g, wrapped, 0));
+    pl_take(g, table, pl_select(g, low, pl_shift(g, wrapped, 7), wrapped));
+    pl_take(g, table, pl_shift(g, moved, 1));
+
+    pl_index_range a = pl_index_range_of(g, plain.id), b = pl_index_range_of(g, wrapped.id),
+                   c = pl_index_range_of(g, moved.id), d = pl_index_range_of(g, table.id);
+    CHECK(a.low == 0 && a.high == 6);
+    CHECK(b.low == -7 && b.high == 7);
+    CHECK(c.high == 0 && d.high == 0);
     rig_free(&r);
 }

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SMALL "text/tiny batch=8 context=32 model.width=32 model.layers=1 data.samples=2048 "
 
@@ -196,4 +197,25 @@ TEST(text_names_what_is_wrong_with_a_token_file)
     fclose(f);
     const char *cut[] = {"batch=4", "context=32", tokens, "model.vocabulary=256"};
     check_refused(cut, 4, "it is cut off");
+}
+
+/* A folder with tokens that the network has no rows for is bad data, before a loss is NaN. */
+TEST(text_refuses_tokens_of_a_folder_that_the_network_does_not_have)
+{
+    char folder[640], path[700];
+    snprintf(folder, sizeof folder, "data.path=%s/tokens", pl_test_dir());
+    CHECK(mkdir(folder + strlen("data.path="), 0777) == 0);
+    snprintf(path, sizeof path, "tokens/train.bin");
+    CHECK(write_tokens(path, "zebra. ", 601, 2, 0));
+    const char *good[] = {"batch=4", "context=32", folder};
+    double loss[1];
+    CHECK_OK(small_run_losses("text/tiny", good, 3, loss, 1));
+
+    snprintf(path, sizeof path, "%s/train.bin", folder + strlen("data.path="));
+    FILE *f = fopen(path, "r+b");
+    for (int i = 0; f && i < 300; i++) fputc(1, f), fputc(1, f); /* 257 */
+    CHECK(f && fclose(f) == 0);
+    CHECK_INT(small_run_losses("text/tiny", good, 3, loss, 1), PL_ERR_DATA);
+    CHECK_MSG(strstr(pl_error_text(), "is 257") && strstr(pl_error_text(), "rows for 0 to 255"),
+              "%s", pl_error_text());
 }

@@ -43,8 +43,9 @@ static inline int64_t block_end(int64_t k, int64_t end)
    vec s[N];                                                                                       \
    float t[N * LANES];                                                                             \
    UNROLL for (int i = 0; i < N; i++) s[i] = k % B ? load(a->part + c + i * LANES) : SPLAT(-0.0f); \
-   for (int64_t stop = block_end(k, end); k < stop; k++, x += width)                               \
+   for (int64_t stop = block_end(k, end); k < stop; k++, x += width) {                             \
     UNROLL for (int i = 0; i < N; i++) s[i] += load(x + i * LANES);                                \
+   }                                                                                               \
    float *to = k % B ? a->part + c : t;                                                            \
    UNROLL for (int i = 0; i < N; i++) store(to + i * LANES, s[i]);                                 \
    if (k % B == 0) flush(a->sum + c, t, N * LANES, k);                                             \
