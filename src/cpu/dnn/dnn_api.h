@@ -1,6 +1,6 @@
 /* dnn_api.h - the calls that oneDNN 2.x and 3.x spell differently.
  *
- * dnn_v2.c implements this header for oneDNN 2.5 and later 2.x, dnn_v3.c for 3.x. The version of
+ * dnn_v2.c implements this header for oneDNN 2.x from 2.2 on, dnn_v3.c for 3.x. The version of
  * oneDNN's headers decides which of the two has code; no other file asks for the version.
  *
  *                    2.x                                   3.x
