@@ -345,7 +345,7 @@ TEST(small_concats_are_written_in_place)
 
     compare(joining_graph, PL_F32, store, &p);
     if (!p) return;
-    /* how many pay depends on the workspaces of oneDNN's products: 5 with 2.6 and 3.1, 3 with 2.2 */
+    /* how many pay depends on workspaces of products: 5 with oneDNN 2.6 and 3.1, 3 with 2.2 */
     CHECK_MSG(in_place(p) >= 3, "%d parts", in_place(p));
 
     /* after a shift by one line a part no longer equals the input of the concat */
