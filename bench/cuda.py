@@ -56,6 +56,7 @@ WORKLOADS = {
     # Networks of the recipes for own data; their peers are in bench/peers/own.py.
     "resnet50": ("classify/card8", "classify/tiny", ["network=resnet50", "batch=128", *IMAGENET], "bf16-default"),
     "vit-small": ("classify/card8", "classify/tiny", ["network=vit_small", "batch=256", *IMAGENET], "bf16-default"),
+    "convnext-tiny": ("classify/card8", "classify/tiny", ["network=convnext_tiny", "batch=128", *IMAGENET], "bf16-default"),
     "gpt2": ("text/card24", "text/tiny", ["batch=16", *GPT2], "bf16-default"),
     "gpt2-b4": ("text/card24", "text/tiny", ["batch=4", *GPT2], "bf16-default"),
     "unet": ("segment/card8", "segment/tiny", WHOLE, "bf16-default"),

@@ -1,4 +1,4 @@
-"""Networks of the recipes for own data: GPT-2, ViT-S/16, ResNet-50 and U-Net in PyTorch.
+"""Networks of the recipes for own data: GPT-2, ViT-S/16, ResNet-50, ConvNeXt-T and U-Net in PyTorch.
 
 Models, losses and optimisers are those of the presets that bench/cuda.py names: text/card24, classify/card8,
 segment/card8. Attention is scaled_dot_product_attention, optimisers are fused, images are channels last.
@@ -120,6 +120,39 @@ class ResNetModel(nn.Module):
         return F.cross_entropy(self.head(self.blocks(x).mean((2, 3))).float(), label, label_smoothing=0.1)
 
 
+class NextBlock(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm, self.wide, self.narrow = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.scale = nn.Parameter(torch.full((width,), 1e-6))
+
+    def forward(self, x):
+        y = self.narrow(F.gelu(self.wide(self.norm(self.conv(x).permute(0, 2, 3, 1))))) * self.scale
+        return x + y.permute(0, 3, 1, 2)
+
+
+class Channels(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class ConvNextModel(nn.Module):
+    def __init__(self, c, width):
+        super().__init__()
+        parts = [nn.Conv2d(3, width, 4, 4), Channels(width, eps=1e-6)]
+        for stage, n in enumerate((3, 3, 9, 3) if c.side > 64 else (1, 1, 1, 1)):
+            if stage:
+                parts += [Channels(width, eps=1e-6), nn.Conv2d(width, 2 * width, 2, 2)]
+                width *= 2
+            parts += [NextBlock(width) for _ in range(n)]
+        self.parts, self.norm, self.head = nn.Sequential(*parts), nn.LayerNorm(width, eps=1e-6), nn.Linear(width, c.classes)
+
+    def forward(self, image, label):
+        x = self.norm(self.parts(image).mean((2, 3)))
+        return F.cross_entropy(self.head(x).float(), label, label_smoothing=0.1)
+
+
 def two_convs(i, o):
     return nn.Sequential(conv_norm(i, o, 3), nn.ReLU(), conv_norm(o, o, 3), nn.ReLU())
 
@@ -212,6 +245,11 @@ class VitSmall(Own):
 
 class ResNet50(Own):
     network, width, batches, images, weights = ResNetModel, 64, 128, True, 25_557_032
+    FULL, TINY = {}, dict(batch=2, side=64, classes=10, width=16)
+
+
+class ConvNextTiny(Own):
+    network, width, batches, images, weights = ConvNextModel, 96, 128, True, 28_589_128
     FULL, TINY = {}, dict(batch=2, side=64, classes=10, width=16)
 
 

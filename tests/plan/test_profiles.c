@@ -151,7 +151,8 @@ TEST(profiles_predict_attention_as_it_was_measured)
     } measured[] = {{192, 1024, 64, true, 0.094, 0.367},   {1536, 197, 64, false, 0.104, 0.341},
                     {256, 512, 64, true, 0.054, 0.161},    {32, 1024, 64, false, 0.030, 0.105},
                     {64, 2048, 128, true, 0.151, 0.586},   {128, 1024, 16, false, 0.085, 0.342},
-                    {48, 8192, 128, false, 2.380, 10.384}, {48, 1024, 80, false, 0.051, 0.183}};
+                    {48, 8192, 128, false, 2.380, 10.384}, {48, 1024, 80, false, 0.051, 0.183},
+                    {16, 16384, 128, true, 1.704, 9.694},  {12, 16384, 64, true, 0.822, 5.296}};
     const pl_card *h = pl_card_find("h200");
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         for (int back = 0; back < 2; back++) {

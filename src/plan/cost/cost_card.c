@@ -74,7 +74,7 @@ const pl_card *pl_card_find(const char *name)
 static const struct {
     double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back,
         wide_back, taps, taps_back;
-    double attend, attend_back, attend_f32, attend_f32_back, attend_tf32;
+    double attend, attend_back, attend_f32, attend_f32_back, attend_tf32, warpgroup, warpgroup_64;
     double dnn, dnn_half, dnn_back, dnn_back_half;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
@@ -96,6 +96,8 @@ static const struct {
            .attend_f32 = 0.72,
            .attend_f32_back = 0.56,
            .attend_tf32 = 0.93, /* of 16 bits: operands are rounded first */
+           .warpgroup = 1.9,    /* times attend_back: gradients by warpgroup products, */
+           .warpgroup_64 = 1.3, /* and with heads of up to 64 */
            .dnn = 1.3,          /* of cuDNN's attention with heads of endless size, */
            .dnn_half = 110,     /* and the size at which half of it is reached */
            .dnn_back = 1.05,
@@ -283,6 +285,15 @@ bool pl_card_rounds_attention(const pl_card *card, const pl_cost *c, pl_dtype dt
     return f32 == PL_CARD_TF32 && dtype == PL_F32 && cores && c->k <= 128;
 }
 
+/* How much faster the gradient of 16-bit operands is on warpgroup products, where they are taken
+ * (cuda/attention/attention.c). */
+static double warpgroup_gain(const pl_card *card, const pl_cost *c)
+{
+    bool takes = card->dnn_attention && fmod(c->k, 8) == 0 && c->k > 32 && c->k <= 128 &&
+                 c->m * c->n >= PL_ATTEND_WGMMA_PAIRS;
+    return !takes ? 1 : c->k <= 64 ? REACH.warpgroup_64 : REACH.warpgroup;
+}
+
 /* In the backward pass, the kernel for the gradients of keys and values walks over queries (three
  * of five products); the kernel for the gradient of the queries walks over keys. */
 static double own_attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
@@ -303,7 +314,9 @@ static double own_attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dt
 static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     bool back = c->work == PL_WORK_ATTENTION_BACK;
-    if (!pl_card_dnn_attends(card, c, dtype)) return own_attend_rate(card, c, dtype, rate);
+    if (!pl_card_dnn_attends(card, c, dtype))
+        return own_attend_rate(card, c, dtype, rate) *
+               (back && is_short(dtype) ? warpgroup_gain(card, c) : 1);
     /* Exponentials beside products: heads of few numbers have more of them. */
     double least = back ? REACH.dnn_back_half : REACH.dnn_half;
     return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least) *
