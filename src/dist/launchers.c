@@ -176,6 +176,56 @@ static pl_status start(int ranks, char **argv, pid_t *out)
     return PL_OK;
 }
 
+/* ---- mpirun that does not end ------------------------------------------------------------- */
+/* A process that outlives this one for a moment: mpirun gets SIGTERM when this process ends, and
+ * does not always end then. */
+typedef struct guard {
+    pid_t pid;
+    int line; /* closes when this process ends */
+} guard;
+
+/* Ends when the line tells it to, or has killed mpirun after the line has closed. */
+static _Noreturn void keep_guard(pid_t mpirun, int line)
+{
+    enum { PATIENCE_MS = 2000, LOOK_MS = 50 };
+    sigset_t all;
+    char byte;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    setpgid(0, 0);
+    dup2(line, 0); /* nobody waits for the end of an output that this process has */
+    for (int fd = 1; fd < 1024; fd++) close(fd);
+    ssize_t n;
+    while ((n = read(0, &byte, 1)) < 0 && errno == EINTR) continue;
+    for (int t = 0; n == 0 && t < PATIENCE_MS; t += LOOK_MS) {
+        if (kill(mpirun, 0) != 0) _exit(0);
+        usleep(LOOK_MS * 1000);
+    }
+    if (n == 0) kill(mpirun, SIGKILL);
+    _exit(0);
+}
+
+static void guard_begin(guard *g, pid_t mpirun)
+{
+    int line[2];
+    *g = (guard){.pid = -1, .line = -1};
+    if (pipe2(line, O_CLOEXEC) != 0) return;
+    g->pid = fork();
+    if (g->pid == 0) {
+        close(line[1]);
+        keep_guard(mpirun, line[0]);
+    }
+    close(line[0]);
+    g->line = line[1];
+}
+
+static void guard_end(const guard *g)
+{
+    if (g->line >= 0 && write(g->line, "", 1) < 0) kill(g->pid, SIGKILL);
+    if (g->line >= 0) close(g->line);
+    if (g->pid > 0) waitpid(g->pid, NULL, 0);
+}
+
 /* Kills ranks that do not end by themselves, for example stopped ones; mpirun ends after them. */
 static void kill_ranks(const pl_hub *hub, int ranks)
 {
@@ -280,10 +330,13 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     pl_segments_begin(&segments);
     if (rc == PL_OK) rc = start(ranks, argv, &pid);
     if (rc == PL_OK) {
+        guard g;
+        guard_begin(&g, pid);
         look_after(hub, pid, &status);
         const char *verdict = pl_hub_verdict(hub, code);
         if (verdict[0]) kill_ranks(hub, ranks);
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
+        guard_end(&g);
         /* The work of ranks that have left is done: a failure while exiting changes nothing. */
         if (!verdict[0] && *code == 0 && status != 0)
             fprintf(

@@ -83,3 +83,31 @@ TEST(docs_signals_are_those_of_the_program)
         CHECK_MSG(strstr(text, row), "docs/RELIABILITY.md lacks: %s", row);
     }
 }
+
+/* The step waits in a write to a full pipe. */
+TEST(fault_a_signal_stops_a_run_whose_output_nobody_reads)
+{
+    WANT_BIN();
+    cli_result r = cli_run(
+        "cd %s && mkfifo p && { sleep 60 <p & s=$!; $P train regress/tiny batch=4 'model.widths=[2]' "
+        "data.samples=16 data.eval_samples=4 threads=1 log.tensorboard=false train.steps=100000 "
+        "checkpoint.every=0 --json --out run >p & j=$!; n=-1; for i in $(seq 100); do m=$(wc -c "
+        "<run/log.jsonl 2>/dev/null); [ \"${m:-0}\" -gt 60000 ] && [ \"$m\" = \"$n\" ] && break; "
+        "n=$m; sleep 0.3; done; kill -TERM $j; wait $j; c=$?; kill $s; exit $c; }",
+        pl_test_dir());
+    CHECK_MSG(r.code == 75, "exit code %d: %s", r.code, r.err);
+}
+
+TEST(fault_a_pipe_as_a_log_file_is_refused)
+{
+    WANT_BIN();
+    static const char *const names[] = {"log.jsonl", "metrics.csv", "eval.csv"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        cli_result r =
+            cli_run("cd %s && rm -rf run && mkdir run && mkfifo run/%s && $P train " FAULT_NET
+                    "train.steps=1 --out run",
+                    pl_test_dir(), names[i]);
+        CHECK_MSG(r.code == 1 && strstr(r.err, names[i]), "%s: exit code %d: %s", names[i], r.code,
+                  r.err);
+    }
+}
