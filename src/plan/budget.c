@@ -52,6 +52,7 @@ static pl_status need_search(pl_budget *b)
     pl__search *f = pl_sys_alloc(sizeof *f);
     if (!f) return PL_ERR_MEMORY;
     f->base = &b->base;
+    f->spread = b->levels != NULL;
     f->units = (pl_problem){.g = b->base.g, .units = b->base.units, .opts = &b->opts};
     pl_status rc = pl__search_describe(f);
     if (rc != PL_OK) {
@@ -147,6 +148,7 @@ void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_byt
 
 void pl_budget_levels(pl_budget *b, const pl_level_opts *levels)
 {
+    if (!levels != !b->levels) pl_budget_trim(b);
     b->levels = levels;
     b->minimum = b->minimum_held = b->refused = 0;
     b->minimum_final = false;

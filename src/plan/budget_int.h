@@ -36,6 +36,8 @@ typedef struct pl__search {
     pl_arena mem;
     const pl_budget_base *base;
     pl_problem units;  /* of the program */
+    bool spread;       /* values may leave the device: see `order` */
+    uint32_t *order;   /* unit ids of the keep-all plan; spread: updates run as early as possible */
     uint32_t *unit_at; /* unit of `problem` -> unit of `units` */
     pl_recompute_problem problem;
     uint64_t shift;           /* constant added to all budgets of `problem` */

@@ -18,8 +18,9 @@
 
 #include <math.h>
 
-/* LISTS: with the keep-all order. RUNGS: targets of a list. KEPT: options that may be planned. */
-enum { LISTS = 6, RUNGS = 6, KEPT = 6, TARGETS = 6 };
+/* LISTS: with the keep-all order. RUNGS: targets of a list below the budget. KEPT: options that may
+ * be planned. */
+enum { LISTS = 8, RUNGS = 1, KEPT = 6, TARGETS = 6 };
 
 typedef struct option {
     uint32_t list;
@@ -195,7 +196,7 @@ static pl_status add_keep_all(levels_search *s)
                         .units = (pl_units *)(uintptr_t)b->units,
                         .base = pl_arena_new(&s->mem, uint32_t, b->units->n + 1),
                         .recomputed = pl_arena_new(&s->mem, bool, b->units->n + 1),
-                        .order = b->keep_all->order,
+                        .order = s->f->order,
                         .n_order = b->keep_all->n_order};
     *still = (pl_expanded_plan){.x = x, .opts = *b->opts};
     still->opts.fixed_order = x->order;
@@ -204,14 +205,15 @@ static pl_status add_keep_all(levels_search *s)
     return add_graph(s, still);
 }
 
-/* Adds the list of the recompute planner for that share of the keep-all bytes. *added: there is
- * one, and its units take less than `most`. */
+/* Adds list k of the recompute planner: a budget of the keep-all bytes that is smaller by a third
+ * from list to list. *added: there is one, and its units take less than `most`. */
 static pl_status add_recompute(levels_search *s, uint32_t k, double most, bool *added)
 {
     pl__search *f = s->f;
     pl__candidate *c = NULL;
     pl_expanded_plan *still;
-    uint64_t asked = f->keep_all_bytes / LISTS * k;
+    uint64_t asked = f->keep_all_bytes;
+    for (uint32_t i = 0; i < k; i++) asked -= asked / 3;
     *added = false;
     if (asked >= f->bound) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked}, &c));
     if (!c || c->plan->cost_ns >= most) return PL_OK;
@@ -299,7 +301,7 @@ static pl_status find_bound(const pl__search *f, const pl_level_opts *levels, ui
 {
     const pl_budget_base *b = f->base;
     pl_plan_opts opts = *b->opts;
-    opts.fixed_order = b->keep_all->order;
+    opts.fixed_order = f->order;
     pl_level_problem p = {.g = b->g,
                           .units = b->units,
                           .opts = &opts,
@@ -321,7 +323,7 @@ static pl_status estimate_all(levels_search *s, enum pl_checkpointing how)
     PL_TRY(add_keep_all(s));
     PL_TRY(estimate_list(s, 0));
     if (how == PL_CHECKPOINT_OFF || s->levels->only_moves || s->budget == UINT64_MAX) return PL_OK;
-    for (uint32_t k = LISTS; k-- > 1 && added;) {
+    for (uint32_t k = 1; k < LISTS && added; k++) {
         double best = s->n_options ? s->option[0].ns : HUGE_VAL;
         if (best <= least + least / CLOSE) break;
         PL_TRY(add_recompute(s, k, best, &added));

@@ -49,6 +49,67 @@ static pl_status describe_buffers(pl__search *f)
     return PL_OK;
 }
 
+/* Whether the unit only writes slots, or next to nothing: an update, or a part of the gradients'
+ * norm. */
+static bool is_end(const pl_problem *q, uint32_t t)
+{
+    enum { LITTLE = 4096 };
+    uint32_t from = q->writes.start[t], to = q->writes.start[t + 1];
+    for (uint32_t w = from; w < to; w++) {
+        const pl_buffer *b = &q->buffer[q->writes.list[w]];
+        if (b->direct < 0 && b->bytes > LITTLE) return false;
+    }
+    return to > from;
+}
+
+/* Whether the unit works for such units alone: a gradient that is cast for its update. */
+static bool works_for_ends(const pl_problem *q, uint32_t t)
+{
+    uint32_t n = 0;
+    for (uint32_t w = q->writes.start[t]; w < q->writes.start[t + 1]; w++) {
+        uint32_t s = q->writes.list[w];
+        for (uint32_t e = q->readers.start[s]; e < q->readers.start[s + 1]; e++, n++)
+            if (!is_end(q, q->readers.list[e])) return false;
+    }
+    return n != 0;
+}
+
+/* Fills early[unit]: whether the unit runs as soon as it can. */
+static void find_early(const pl_problem *q, bool *early)
+{
+    for (uint32_t t = 0; t < q->n_units; t++) early[t] = is_end(q, t) || works_for_ends(q, t);
+}
+
+/* Sets f->order: the keep-all order or, where values may leave the device, the same order with
+ * every such unit where it can run first. Keep-all orders gather updates for one launch; with moves
+ * an early update frees its gradient and gives the channels work. */
+static pl_status find_order(pl__search *f)
+{
+    const pl_problem *q = &f->units;
+    const uint32_t *list = f->base->keep_all->order;
+    uint32_t n = q->n_units;
+    uint32_t *after = pl_arena_new(&f->mem, uint32_t, n + 1); /* per unit: entries before it */
+    uint32_t *start = pl_arena_new(&f->mem, uint32_t, n + 2);
+    bool *early = pl_arena_new(&f->mem, bool, n + 1);
+    f->order = pl_arena_new(&f->mem, uint32_t, n + 1);
+    if (!after || !start || !early || !f->order) return PL_ERR_MEMORY;
+    if (f->spread) find_early(q, early);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t t = q->unit_number[list[i]];
+        after[t] = early[t] ? 0 : i + 1;
+        for (uint32_t e = q->preds.start[t]; early[t] && e < q->preds.start[t + 1]; e++)
+            if (after[q->preds.list[e]] > after[t]) after[t] = after[q->preds.list[e]];
+        start[after[t] + 1]++;
+    }
+    for (uint32_t i = 1; i <= n + 1; i++) start[i] += start[i - 1];
+    for (int ends = 0; ends < 2; ends++) /* a unit, then those that were moved behind it */
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t t = q->unit_number[list[i]];
+            if (early[t] == (ends != 0)) f->order[start[after[t]]++] = list[i];
+        }
+    return PL_OK;
+}
+
 /* Concatenates the rows of all units, in the order of the keep-all plan. */
 static pl_status list_rows(pl__search *f, const pl_plan_rows *rows, const uint32_t **at,
                            const uint32_t **list)
@@ -93,7 +154,7 @@ static pl_status describe_units(pl__search *f)
     uint8_t *flags = pl_arena_new(&f->mem, uint8_t, n + 1);
     f->unit_at = pl_arena_new(&f->mem, uint32_t, n + 1);
     if (!cost || !work || !reused || !flags || !f->unit_at) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < n; i++) f->unit_at[i] = q->unit_number[f->base->keep_all->order[i]];
+    for (uint32_t i = 0; i < n; i++) f->unit_at[i] = q->unit_number[f->order[i]];
     PL_TRY(find_reused(f, reused));
     for (uint32_t i = 0; i < n; i++) {
         uint32_t t = f->unit_at[i];
@@ -118,9 +179,9 @@ static pl_status seed_segments(pl__search *f)
     uint32_t *list, n;
     uint32_t *unit_of = pl_arena_new(&f->mem, uint32_t, b->units->n + 1);
     if (!unit_of) return PL_ERR_MEMORY;
-    PL_TRY(pl_segment_list(b->g, b->units, all->order, all->n_order, &f->mem, &list, &n));
+    PL_TRY(pl_segment_list(b->g, b->units, f->order, all->n_order, &f->mem, &list, &n));
     if (n == all->n_order) return PL_OK;
-    for (uint32_t i = 0; i < all->n_order; i++) unit_of[all->order[i]] = i;
+    for (uint32_t i = 0; i < all->n_order; i++) unit_of[f->order[i]] = i;
     for (uint32_t i = 0; i < n; i++) {
         list[i] = unit_of[list[i]];
         /* the recompute planner refuses to repeat a unit that must run once: no seed then */
@@ -171,6 +232,7 @@ pl_status pl__search_describe(pl__search *f)
     PL_TRY(pl_problem_build(&f->units, &f->mem));
     PL_TRY(pl_problem_slots(&f->units, &f->mem));
     PL_TRY(pl_join_list(&f->units, &f->mem));
+    PL_TRY(find_order(f));
     PL_TRY(describe_buffers(f));
     PL_TRY(describe_units(f));
     PL_TRY(seed_segments(f));

@@ -13,7 +13,7 @@ pl_status pl_program_set_levels(pl_program *p, const pl_level_opts *levels, cons
     p->disk_dir = disk_dir;
     pl_budget_levels(p->budget, levels);
     PL_TRY(pl_program_set_budget(p, 0));
-    pl_budget_trim(p->budget);
+    if (!p->dev->own_memory) pl_budget_trim(p->budget); /* its memory counts on the host */
     return PL_OK;
 }
 
