@@ -40,7 +40,8 @@ static pl_status transfer(const pl_levels *l, uint64_t at, void *to, const void 
                : pwrite(l->file, (const char *)from + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR) continue;
         PL_FAIL_IF(n <= 0, PL_ERR_IO,
-                   "disk: %s %zu bytes at %llu of the run's file in %s failed: %s",
+                   "disk: %s %zu bytes at %llu of the run's file in %s failed: %s; checkpoints "
+                   "are not touched",
                    to ? "reading" : "writing", bytes - done, (unsigned long long)(at + done),
                    l->dir, n < 0 ? strerror(errno) : "the file has ended");
         done += (size_t)n;
