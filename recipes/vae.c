@@ -1,4 +1,5 @@
-/* vae.c - the autoencoder of Stable Diffusion: 8 times smaller, four channels (AutoencoderKL, f8).
+/* vae.c - the autoencoder of Stable Diffusion: 8 times smaller, four channels (AutoencoderKL, f8),
+ * or with another number of levels.
  *
  * Recipes whose latents are Stable Diffusion's share it: frozen, with published weights. Names of
  * slots are those of the published checkpoints. The encoder's outputs are moments: the mean of a
@@ -7,6 +8,36 @@
 #include "recipes/vae.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GROUPS = 32 };
+
+bool vae_sizes_of(const pl_config *c, pl_nn *m, vae_sizes *v)
+{
+    int n;
+    const int64_t *mult = pl_config_ints(c, "vae.mult", &n);
+    v->width = pl_config_int(c, "vae.width");
+    v->blocks = (int)pl_config_int(c, "vae.blocks");
+    v->levels = n;
+    if (n < 1 || n > VAE_MAX_LEVELS)
+        pl_nn_fail(m, PL_ERR_CONFIG, "vae.mult wants 1 to %d numbers, got %d", VAE_MAX_LEVELS, n);
+    else if (v->width % GROUPS)
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "vae.width (%lld) must be a multiple of %d: its norms have so many groups",
+                   (long long)v->width, GROUPS);
+    else
+        memcpy(v->mult, mult, sizeof *mult * (size_t)n);
+    return n >= 1 && n <= VAE_MAX_LEVELS && v->width % GROUPS == 0;
+}
+
+int64_t vae_factor(const pl_config *c)
+{
+    int n;
+    pl_config_ints(c, "vae.mult", &n);
+    return (int64_t)1 << (n < 1 ? 0 : n > VAE_MAX_LEVELS ? VAE_MAX_LEVELS - 1 : n - 1);
+}
 
 static const pl_nn_norm group = {.eps = 1e-6};
 
@@ -28,7 +59,7 @@ static int64_t channels(const pl_nn *m, pl_val x)
 
 static pl_val norm_silu(pl_nn *m, pl_val x, const char *name)
 {
-    return pl_silu(m->g, pl_nn_group_norm(m, x, name, 32, group));
+    return pl_silu(m->g, pl_nn_group_norm(m, x, name, GROUPS, group));
 }
 
 static pl_val block_with(pl_nn *m, pl_val x, int64_t out, const char *name, const char *shortcut)
@@ -57,7 +88,7 @@ static pl_val attention(pl_nn *m, pl_val x, const char *name)
     pl_type t = pl_val_type(g, x);
     int64_t w = channels(m, x);
     pl_nn_push(m, "%s", name);
-    pl_val h = pl_nn_group_norm(m, x, "norm", 32, group), part[3];
+    pl_val h = pl_nn_group_norm(m, x, "norm", GROUPS, group), part[3];
     static const char *const names[] = {"q", "k", "v"};
     for (int i = 0; i < 3; i++)
         part[i] = pl_reshape(g, pl_nn_conv2d(m, h, names[i], w, conv1()), PL_DIMS(t.dim[0], -1, w));
@@ -93,7 +124,7 @@ static pl_val descend(pl_nn *m, const vae_sizes *c, pl_val image, int last, pl_v
     pl_val h = pl_nn_conv2d(m, image, "conv_in", c->width, conv3());
     for (int i = 0; i <= last; i++) {
         pl_nn_push(m, "down.%d", i);
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < c->blocks; k++)
             h = block(m, h, c->mult[i] * c->width, pl_nn_name(m, "block.%d", k));
         if (features) features[i] = h;
         if (i < last) h = downsample(m, h);
@@ -106,7 +137,7 @@ pl_val vae_moments(pl_nn *m, const vae_sizes *c, pl_val image)
 {
     pl_nn_push(m, "vae");
     pl_nn_push(m, "encoder");
-    pl_val h = descend(m, c, image, VAE_LEVELS - 1, NULL);
+    pl_val h = descend(m, c, image, c->levels - 1, NULL);
     h = norm_silu(m, middle(m, h), "norm_out");
     h = pl_nn_conv2d(m, h, "conv_out", 8, conv3());
     pl_nn_pop(m);
@@ -162,16 +193,16 @@ static pl_val fusion(pl_nn *m, const vae_sizes *c, pl_val encoded, pl_val h)
 static pl_val decode(pl_nn *m, const vae_sizes *c, pl_val z, const pl_val *features, double weight)
 {
     pl_graph *g = m->g;
-    int64_t top = c->mult[VAE_LEVELS - 1] * c->width;
+    int top = c->levels - 1;
     z = pl_nn_conv2d(m, pl_scale(g, z, 1 / VAE_SCALE), "post_quant_conv", 4, conv1());
     pl_nn_push(m, "decoder");
-    pl_val h = middle(m, pl_nn_conv2d(m, z, "conv_in", top, conv3()));
-    for (int i = VAE_LEVELS - 1; i >= 0; i--) {
+    pl_val h = middle(m, pl_nn_conv2d(m, z, "conv_in", c->mult[top] * c->width, conv3()));
+    for (int i = top; i >= 0; i--) {
         pl_nn_push(m, "up.%d", i);
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k <= c->blocks; k++)
             h = block(m, h, c->mult[i] * c->width, pl_nn_name(m, "block.%d", k));
         pl_nn_pop(m);
-        if (features && i > 0 && i < VAE_LEVELS - 1) {
+        if (features && i > 0 && i < top) {
             pl_nn_push(m, "fusion_layer_%d", i);
             h = pl_add(g, h, pl_scale(g, fusion(m, c, features[i], h), weight));
             pl_nn_pop(m);
@@ -195,10 +226,10 @@ pl_val vae_decode(pl_nn *m, const vae_sizes *c, pl_val z)
 
 pl_val vae_decode_fused(pl_nn *m, const vae_sizes *c, pl_val z, pl_val image, double weight)
 {
-    pl_val features[VAE_LEVELS];
+    pl_val features[VAE_MAX_LEVELS];
     pl_nn_push(m, "vae");
     pl_nn_push(m, "encoder");
-    descend(m, c, image, VAE_LEVELS - 2, features);
+    if (c->levels > 2) descend(m, c, image, c->levels - 2, features);
     pl_nn_pop(m);
     z = decode(m, c, z, features, weight);
     pl_nn_pop(m);
@@ -227,15 +258,10 @@ static const pl_rename vae_published[] = {
     {part ".mid_block.attentions.0." k ".*",        "vae." part ".mid.attn_1.k.*"},                   \
     {part ".mid_block.attentions.0." v ".*",        "vae." part ".mid.attn_1.v.*"},                   \
     {part ".mid_block.attentions.0." out ".*",      "vae." part ".mid.attn_1.proj_out.*"}
-#define UP(theirs, ours)                                                                              \
-    {"decoder.up_blocks." theirs ".resnets.*.conv_shortcut.*", "vae.decoder.up." ours ".block.*.nin_shortcut.*"}, \
-    {"decoder.up_blocks." theirs ".resnets.*.*.*",             "vae.decoder.up." ours ".block.*.*.*"},            \
-    {"decoder.up_blocks." theirs ".upsamplers.0.conv.*",       "vae.decoder.up." ours ".upsample.conv.*"}
 #define LEVELS                                                                                        \
     {"encoder.down_blocks.*.resnets.*.conv_shortcut.*", "vae.encoder.down.*.block.*.nin_shortcut.*"}, \
     {"encoder.down_blocks.*.resnets.*.*.*",             "vae.encoder.down.*.block.*.*.*"},            \
     {"encoder.down_blocks.*.downsamplers.0.conv.*",     "vae.encoder.down.*.downsample.conv.*"},      \
-    UP("0", "3"), UP("1", "2"), UP("2", "1"), UP("3", "0"),                                           \
     {"quant_conv.*",                                    "vae.quant_conv.*"},                          \
     {"post_quant_conv.*",                               "vae.post_quant_conv.*"}
 static const pl_rename vae_diffusers[] = {
@@ -254,6 +280,33 @@ static const pl_rename vae_older[] = {
 };
 /* clang-format on */
 
+/* Diffusers numbers the decoder's levels from the coarsest one. */
+static bool diffusers_up(const pl_config *c, const char *ours, const pl_type *type,
+                         pl_published *to)
+{
+    static const char *const parts[][2] = {
+        {"block.", "resnets."}, {"upsample.", "upsamplers.0."}, {NULL, NULL}};
+    static const char up[] = "vae.decoder.up.", shortcut[] = ".nin_shortcut.";
+    int levels;
+    char *rest;
+    (void)type;
+    if (strncmp(ours, up, sizeof up - 1) != 0) return false;
+    pl_config_ints(c, "vae.mult", &levels);
+    long level = strtol(ours + sizeof up - 1, &rest, 10);
+    if (*rest++ != '.') return false;
+    for (int i = 0; parts[i][0]; i++) {
+        size_t n = strlen(parts[i][0]);
+        const char *at = strstr(rest, shortcut);
+        if (strncmp(rest, parts[i][0], n) != 0) continue;
+        rest += n;
+        int kept = at ? (int)(at - rest) : (int)strlen(rest);
+        return snprintf(to->name, sizeof to->name, "decoder.up_blocks.%ld.%s%.*s%s%s",
+                        levels - 1 - level, parts[i][1], kept, rest, at ? ".conv_shortcut." : "",
+                        at ? at + strlen(shortcut) : "") < (int)sizeof to->name;
+    }
+    return false;
+}
+
 /* Some programs need one half alone; whole checkpoints have the U-Net and the text encoder too. */
 const pl_naming vae_namings[] = {
     {.name = "published",
@@ -261,9 +314,11 @@ const pl_naming vae_namings[] = {
      .ignored = "encoder.*,quant_conv.*,decoder.*,post_quant_conv.*,loss.*"},
     {.name = "diffusers",
      .rules = vae_diffusers,
+     .map = diffusers_up,
      .ignored = "encoder.*,quant_conv.*,decoder.*,post_quant_conv.*"},
     {.name = "older diffusers",
      .rules = vae_older,
+     .map = diffusers_up,
      .ignored = "encoder.*,quant_conv.*,decoder.*,post_quant_conv.*"},
     {.name = "checkpoint", .prefix = "first_stage_model.", .rules = vae_published, .ignored = "*"},
     {.name = NULL},

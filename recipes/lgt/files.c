@@ -1,6 +1,6 @@
 /* files.c - the authors' latents: a folder for each style, a .pt file for each picture.
  *
- *     data.latents/style0/a.pt        [4,S,S], a picture's latent of an autoencoder, times 0.18215
+ *     data.latents/style0/a.pt        [C,H,W], a picture's latent of an autoencoder, times 0.18215
  *     data.latents/style1/...
  *     data.latents/eval/style0/...    optional; without it data.eval_share of all, chosen by name
  *
@@ -28,9 +28,10 @@ typedef struct latent_file {
 
 struct lgt_files {
     latent_file *file;
-    int64_t n, cap, side;
+    int64_t n, cap;
+    lgt_shape shape;
     int styles;
-    float *data;       /* n latents (S,S,4) */
+    float *data;       /* n latents (H,W,C) */
     int64_t *order[2]; /* by subset: its latents, style after style */
     int64_t *from[2];  /* by subset: where each style begins in it; styles + 1 numbers */
 };
@@ -142,13 +143,13 @@ static pl_status sort_out(lgt_files *s)
 static pl_status load_all(const char *root, lgt_files *s)
 {
     char path[PATH_BYTES];
-    int64_t size = s->side * s->side * 4;
+    int64_t size = lgt_numbers(s->shape);
     s->data = calloc((size_t)(s->n * size) + 1, sizeof *s->data);
     if (!s->data)
         return pl_fail(PL_ERR_MEMORY, "no memory for %lld latents of %s", (long long)s->n, root);
     for (int64_t i = 0; i < s->n; i++) {
         snprintf(path, sizeof path, "%s/%s", root, s->file[i].name);
-        pl_status rc = lgt_pt_read(path, s->side, s->data + i * size);
+        pl_status rc = lgt_pt_read(path, s->shape, s->data + i * size);
         if (rc != PL_OK) return rc;
     }
     return PL_OK;
@@ -158,7 +159,7 @@ pl_status lgt_files_open(const pl_config *c, lgt_files **out)
 {
     lgt_files *s = calloc(1, sizeof *s);
     if (!s) return PL_ERR_MEMORY;
-    s->side = pl_config_int(c, "latent");
+    s->shape = lgt_shape_of(c);
     s->styles = (int)pl_config_int(c, "model.styles");
     pl_status rc = list_all(c, s);
     if (rc == PL_OK) rc = sort_out(s);
@@ -183,10 +184,9 @@ void lgt_files_close(lgt_files *s)
 /* Counts the list only: the files are read later. */
 uint64_t lgt_files_bytes(const pl_config *c)
 {
-    lgt_files s = {.side = pl_config_int(c, "latent"),
-                   .styles = (int)pl_config_int(c, "model.styles")};
+    lgt_files s = {.shape = lgt_shape_of(c), .styles = (int)pl_config_int(c, "model.styles")};
     uint64_t bytes =
-        list_all(c, &s) == PL_OK ? (uint64_t)(s.n * s.side * s.side) * 4 * sizeof(float) : 0;
+        list_all(c, &s) == PL_OK ? (uint64_t)(s.n * lgt_numbers(s.shape)) * sizeof(float) : 0;
     for (int64_t i = 0; i < s.n; i++) free(s.file[i].name);
     free(s.file);
     return bytes;
@@ -205,7 +205,7 @@ static int64_t below(uint64_t seed, int64_t n)
 
 lgt_pair lgt_files_pair(const lgt_files *s, pl_subset subset, int64_t sample, int64_t pass)
 {
-    int64_t size = s->side * s->side * 4, i = s->order[subset][sample];
+    int64_t size = lgt_numbers(s->shape), i = s->order[subset][sample];
     uint64_t seed = mix((uint64_t)sample * MIX_STEP + (uint64_t)pass) + (uint64_t)subset;
     /* The target is a style of the training set: evaluation may have too few latents to show
      * one. */

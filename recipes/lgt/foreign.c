@@ -9,7 +9,7 @@
 enum { LATENTS = 7359 };
 
 static const pl_foreign_key keys[] = {
-    {"model.latent_channels", .why = "the latents of the VAE have 4 channels"},
+    {"model.latent_channels", "model.channels"},
     {"model.base_channels", "model.base"},
     {"model.style_dim", "model.cond"},
     {"model.time_dim", "model.time"},

@@ -42,7 +42,7 @@ static pl_status journey_of(pl_builder *b, pl_nn *m, journey *j)
 
 static pl_type latent_type(const journey *j)
 {
-    return PL_TYPE(j->m->dtype, j->k.batch, j->k.latent, j->k.latent, 4);
+    return lgt_batch_type(&j->k, j->m->dtype);
 }
 
 /* at: position on the path, 0 to 1. average: uses the average style. */
@@ -136,7 +136,8 @@ pl_status lgt_build_eval(pl_builder *b)
     j.k.by_sample = true; /* compared over a batch, unchanged sources would score as well */
     for (int i = 0; i < k->n_scales; i++) {
         int64_t p = lgt_patch_size(k, i);
-        directions[i] = fixed_normal(m, -1 - i, PL_TYPE(m->dtype, 4 * p * p, k->projections));
+        directions[i] =
+            fixed_normal(m, -1 - i, PL_TYPE(m->dtype, k->latent.channels * p * p, k->projections));
     }
     pl_val swd = lgt_style_distance(g, k, x, ref, NULL, directions);
     pl_val ssm = pl_loss_cosine_ssm(g, x, src, PL_NO_VAL);
@@ -146,14 +147,18 @@ pl_status lgt_build_eval(pl_builder *b)
     return PL_OK;
 }
 
-/* Colours as a linear function of the four channels: approximately the picture that Stable
+/* Colours as a linear function of the first four channels: approximately the picture that Stable
  * Diffusion's autoencoder would decode, one pixel per position. */
 static pl_val colours(pl_graph *g, pl_val x)
 {
     static const double mix[3][4] = {
         {0.30, 0.19, -0.16, -0.18}, {0.21, 0.29, 0.19, -0.27}, {0.21, 0.17, 0.26, -0.47}};
     pl_val channel[4], colour[3];
-    pl_split(g, x, 3, 4, channel);
+    int64_t most = pl_val_type(g, x).dim[3] - 1;
+    for (int64_t k = 0; k < 4; k++) {
+        int64_t at = k < most ? k : most;
+        channel[k] = pl_slice(g, x, 3, at, at + 1, 1);
+    }
     for (int i = 0; i < 3; i++) {
         colour[i] = pl_scale(g, channel[0], mix[i][0]);
         for (int k = 1; k < 4; k++)
@@ -162,7 +167,7 @@ static pl_val colours(pl_graph *g, pl_val x)
     return pl_concat(g, 3, colour, 3);
 }
 
-/* [B,4,S,S], as the authors' autoencoder reads them. */
+/* [B,C,H,W], as the authors' autoencoder reads them. */
 static pl_val as_torch(pl_graph *g, pl_val x)
 {
     return pl_permute(g, x, (const int[]){0, 3, 1, 2});

@@ -1,4 +1,4 @@
-/* latents.c - generated latents of several styles, in the shape of an autoencoder's (S,S,4).
+/* latents.c - generated latents of several styles, in the shape of an autoencoder's (H,W,C).
  *
  * A sample is a pure function of its number. Content is a few soft blobs at places of their own; a
  * style is how they are painted: the direction and pitch of brush strokes, their strength, and
@@ -15,7 +15,8 @@
 #include <sys/stat.h>
 
 typedef struct latents {
-    int64_t samples, eval_samples, side, styles;
+    int64_t samples, eval_samples, styles;
+    lgt_shape shape;
     lgt_files *files; /* NULL: generated */
 } latents;
 
@@ -28,11 +29,12 @@ static double unit(uint64_t seed, int k)
 static void paint(const latents *d, uint64_t seed, int64_t style, float *out)
 {
     enum { BLOBS = 4 };
-    double n = (double)d->side, angle = 0.6 + 1.9 * (double)style,
+    int64_t columns = d->shape.columns, channels = d->shape.channels;
+    double n = (double)d->shape.rows, angle = 0.6 + 1.9 * (double)style,
            pitch = 3.0 + 2.5 * (double)style;
     double strength = 0.9 / (1.0 + 0.8 * (double)style), phase = 6.283 * unit(seed, 90);
-    for (int64_t y = 0; y < d->side; y++)
-        for (int64_t x = 0; x < d->side; x++) {
+    for (int64_t y = 0; y < d->shape.rows; y++)
+        for (int64_t x = 0; x < columns; x++) {
             double u = (double)x / n, v = (double)y / n, c[4] = {0, 0, 0, 0};
             for (int k = 0; k < BLOBS; k++) {
                 double dx = u - unit(seed, 4 * k), dy = v - unit(seed, 4 * k + 1);
@@ -41,10 +43,12 @@ static void paint(const latents *d, uint64_t seed, int64_t style, float *out)
             }
             double stroke =
                 strength * sin(pitch * 6.283 * (u * cos(angle) + v * sin(angle)) + phase);
-            for (int k = 0; k < 4; k++) {
-                double grain = 0.2 * (unit(seed, 100 + (int)((y * d->side + x) * 4 + k)) - 0.5);
+            for (int k = 0; k < channels; k++) {
+                int at = (int)((y * columns + x) * channels + k);
+                double grain = 0.2 * (unit(seed, 100 + at) - 0.5);
                 double share = (k + style) % 2 ? 0.3 : 1;
-                *out++ = (float)(c[k] + share * stroke + grain + 0.25 * (double)style * (k == 0));
+                *out++ =
+                    (float)(c[k % 4] + share * stroke + grain + 0.25 * (double)style * (k == 0));
             }
         }
 }
@@ -63,7 +67,7 @@ static latents from_config(const pl_config *c)
 {
     return (latents){.samples = pl_config_int(c, "data.samples"),
                      .eval_samples = pl_config_int(c, "data.eval_samples"),
-                     .side = pl_config_int(c, "latent"),
+                     .shape = lgt_shape_of(c),
                      .styles = pl_config_int(c, "model.styles")};
 }
 
@@ -128,7 +132,7 @@ static void generate(const latents *d, pl_subset subset, int64_t sample, int64_t
 
 static void copy(const latents *d, pl_subset subset, int64_t sample, int64_t pass, row to)
 {
-    size_t bytes = (size_t)(d->side * d->side) * 4 * sizeof(float);
+    size_t bytes = (size_t)lgt_numbers(d->shape) * sizeof(float);
     lgt_pair p = lgt_files_pair(d->files, subset, sample, pass);
     if (to.src) memcpy(to.src, p.src, bytes);
     if (to.ref) memcpy(to.ref, p.ref, bytes);
@@ -141,7 +145,7 @@ pl_status lgt_data_read(void *data, pl_subset subset, const int64_t *sample, int
     const latents *d = data;
     row first = {pl_batch_input(batch, "src", NULL), pl_batch_input(batch, "style_ref", NULL),
                  pl_batch_input(batch, "style", NULL), pl_batch_input(batch, "source", NULL)};
-    int64_t size = d->side * d->side * 4;
+    int64_t size = lgt_numbers(d->shape);
     for (int i = 0; i < n; i++) {
         row to = {first.src ? first.src + i * size : NULL, first.ref ? first.ref + i * size : NULL,
                   first.wanted ? first.wanted + i : NULL, first.given ? first.given + i : NULL};
@@ -173,7 +177,7 @@ pl_status lgt_data_write(const pl_config *c, pl_subset subset, int64_t sample, c
     if (n != d.styles)
         return pl_fail(PL_ERR_CONFIG, "data.style_dirs names %d folders, model.styles is %lld", n,
                        (long long)d.styles);
-    float *x = malloc((size_t)(d.side * d.side) * 4 * sizeof *x);
+    float *x = malloc((size_t)lgt_numbers(d.shape) * sizeof *x);
     if (!x) return PL_ERR_MEMORY;
     paint(&d, seed, style, x);
     snprintf(path, sizeof path, "%s/%s%s", dir, subset == PL_SUBSET_TRAIN ? "" : "eval/",
@@ -181,7 +185,7 @@ pl_status lgt_data_write(const pl_config *c, pl_subset subset, int64_t sample, c
     pl_status rc = make_folder(path);
     size_t at = strlen(path);
     snprintf(path + at, sizeof path - at, "/%06lld.pt", (long long)sample);
-    if (rc == PL_OK) rc = lgt_pt_write(path, d.side, x);
+    if (rc == PL_OK) rc = lgt_pt_write(path, d.shape, x);
     free(x);
     return rc;
 }

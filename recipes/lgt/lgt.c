@@ -9,13 +9,18 @@
  * styles, while inference uses the average of the trained styles.
  */
 #include "lgt.h"
+#include "recipes/vae.h"
 
 #include <string.h>
 
 static const pl_config_entry schema[] = {
     {"seed_compat", PL_CONFIG_BOOL, "false",
      .doc = "Reproduce the original program, including its mistakes (see the recipe's README)."},
-    {"latent", PL_CONFIG_INT, "32", .min = 4, .max = 4096, .doc = "Rows and columns of a latent."},
+    {"latent", PL_CONFIG_INT, "32", .min = 4, .max = 4096, .doc = "Rows of a latent."},
+    {"latent_columns", PL_CONFIG_INT, "0", .min = 0, .max = 4096,
+     .doc = "Columns of a latent; 0: as many as rows."},
+    {"model.channels", PL_CONFIG_INT, "4", .min = 1, .max = 4096,
+     .doc = "Channels of a latent: 4 with Stable Diffusion's autoencoder."},
     {"model.base", PL_CONFIG_INT, "128", .min = 32, .max = 65536,
      .doc = "Channels of the finest level."},
     {"model.cond", PL_CONFIG_INT, "256", .min = 2, .max = 65536,
@@ -71,10 +76,7 @@ static const pl_config_entry schema[] = {
      .doc = "`predict`: weights of Stable Diffusion's autoencoder (safetensors), with the names of "
             "diffusers or of the published checkpoints: pictures are read and written; null: "
             "latents only."},
-    {"vae.width", PL_CONFIG_INT, "128", .min = 32, .max = 65536,
-     .doc = "Autoencoder: channels of the finest level."},
-    {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", .min = 1, .max = 64,
-     .doc = "Autoencoder: channels of its four levels as multiples."},
+    VAE_KEYS,
     {"loss.w_style", PL_CONFIG_FLOAT, "1", .min = 0, .max = 1e6,
      .doc = "Weight of the patch distance (style)."},
     {"loss.w_content", PL_CONFIG_FLOAT, "1", .min = 0, .max = 1e6,
@@ -137,6 +139,22 @@ static bool read_style_weights(const pl_config *c, pl_nn *m, lgt_config *k)
     return true;
 }
 
+lgt_shape lgt_shape_of(const pl_config *c)
+{
+    int64_t rows = pl_config_int(c, "latent"), columns = pl_config_int(c, "latent_columns");
+    return (lgt_shape){rows, columns ? columns : rows, pl_config_int(c, "model.channels")};
+}
+
+int64_t lgt_numbers(lgt_shape s)
+{
+    return s.rows * s.columns * s.channels;
+}
+
+pl_type lgt_batch_type(const lgt_config *c, pl_dtype dtype)
+{
+    return PL_TYPE(dtype, c->batch, c->latent.rows, c->latent.columns, c->latent.channels);
+}
+
 pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
 {
     const pl_config *c = pl_builder_config(b);
@@ -144,7 +162,7 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
     const int64_t *scale = pl_config_ints(c, "loss.scales", &scales);
     const double *weight = pl_config_floats(c, "loss.scale_weights", &weights);
     *k = (lgt_config){.batch = pl_builder_batch(b),
-                      .latent = pl_config_int(c, "latent"),
+                      .latent = lgt_shape_of(c),
                       .base = pl_config_int(c, "model.base"),
                       .cond = pl_config_int(c, "model.cond"),
                       .time = pl_config_int(c, "model.time"),
@@ -180,12 +198,11 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                    pl_config_text(c, "data.latents"), pl_config_text(c, "data.path"));
         return PL_ERR_CONFIG;
     }
-    if (k->base % 32 || k->latent % 4) {
-        pl_nn_fail(
-            m, PL_ERR_CONFIG,
-            "model.base wants a multiple of 32 (groups of the normalisation), latent one of 4; "
-            "got %lld and %lld",
-            (long long)k->base, (long long)k->latent);
+    if (k->base % 32 || k->latent.rows % 4 || k->latent.columns % 4) {
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "model.base wants a multiple of 32 (groups of the normalisation), latent and "
+                   "latent_columns one of 4; got %lld, %lld and %lld",
+                   (long long)k->base, (long long)k->latent.rows, (long long)k->latent.columns);
         return PL_ERR_CONFIG;
     }
     if ((k->time ? k->time : k->cond) % 2) {
@@ -203,7 +220,7 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
 
 static int64_t positions_of(const lgt_config *k)
 {
-    int64_t all = k->latent * k->latent;
+    int64_t all = k->latent.rows * k->latent.columns;
     return k->positions < all ? k->positions : all;
 }
 
@@ -234,8 +251,8 @@ static void draw_patches(pl_builder *b, pl_nn *m, const lgt_config *k, lgt_batch
         const char *rows = i ? pl_nn_name(m, "rows%d", i) : "rows";
         const char *directions = i ? pl_nn_name(m, "directions%d", i) : "directions";
         out->rows[i] = pl_draw_choice(b, m, rows, of, n);
-        out->directions[i] =
-            pl_draw_normal(b, m, directions, PL_TYPE(m->dtype, 4 * p * p, k->projections));
+        out->directions[i] = pl_draw_normal(
+            b, m, directions, PL_TYPE(m->dtype, k->latent.channels * p * p, k->projections));
     }
 }
 
@@ -254,7 +271,7 @@ static pl_status build_train(pl_builder *b)
     pl_nn *m = pl_builder_train(b);
     if (lgt_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     pl_graph *g = m->g;
-    pl_type latent = PL_TYPE(m->dtype, k.batch, k.latent, k.latent, 4);
+    pl_type latent = lgt_batch_type(&k, m->dtype);
     pl_val step = pl_builder_step(b, m, NULL);
     lgt_batch in = {.src = pl_input(g, "src", latent),
                     .style_ref = pl_input(g, "style_ref", latent),
@@ -265,7 +282,8 @@ static pl_status build_train(pl_builder *b)
                     .noise = draw_style_noise(b, m, &k)};
     in.uncond = pl_draw_chance(b, m, "uncond", PL_TYPE(PL_BOOL, 1),
                                pl_config_float(pl_builder_config(b), "loss.label_drop"));
-    in.positions = pl_draw_choice(b, m, "positions", k.latent * k.latent, positions_of(&k));
+    in.positions =
+        pl_draw_choice(b, m, "positions", k.latent.rows * k.latent.columns, positions_of(&k));
     draw_patches(b, m, &k, &in);
     lgt_terms l = lgt_loss(m, &k, &in);
     pl_output(g, "swd", l.swd);

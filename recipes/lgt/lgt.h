@@ -13,8 +13,14 @@ typedef enum lgt_average {
     LGT_AVERAGE_LEARNED  /* a learned vector, initially zero */
 } lgt_average;
 
+/* Size of a latent; in memory it is (rows, columns, channels). */
+typedef struct lgt_shape {
+    int64_t rows, columns, channels;
+} lgt_shape;
+
 typedef struct lgt_config {
-    int64_t batch, latent, base, cond, time, styles, samples, positions, projections;
+    lgt_shape latent;
+    int64_t batch, base, cond, time, styles, samples, positions, projections;
     int encoder_blocks, decoder_blocks, ode_steps;
     bool adagn;     /* normalisation scaled by the condition instead of depthwise kernels from it */
     bool plus;      /* attention in the middle and gates on the skips */
@@ -42,7 +48,7 @@ typedef struct lgt_features {
     pl_val fine, half, middle;
 } lgt_features;
 lgt_features lgt_encode(pl_nn *m, const lgt_config *c, pl_val x);
-/* Velocity (B,S,S,4) of x at time t (B), from x or from its maps. */
+/* Velocity (B,H,W,C) of x at time t (B), from x or from its maps. */
 pl_val lgt_decode(pl_nn *m, const lgt_config *c, const lgt_features *f, pl_val t,
                   const lgt_style *style);
 pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_style *style);
@@ -50,7 +56,7 @@ pl_val lgt_unet(pl_nn *m, const lgt_config *c, pl_val x, pl_val t, const lgt_sty
 /* ---- loss.c ----------------------------------------------------------------------------- */
 /* One micro-batch and its random draws; rows and directions: one per scale. */
 typedef struct lgt_batch {
-    pl_val src, style_ref, style; /* latents (B,S,S,4), whose style is wanted, wanted styles (B) */
+    pl_val src, style_ref, style; /* latents (B,H,W,C), whose style is wanted, wanted styles (B) */
     pl_val x0, t, uncond, positions, first;
     /* on the styles, (ode_steps+1,B,cond): one for each evaluation; PL_NO_VAL: none */
     pl_val noise;
@@ -76,11 +82,14 @@ pl_status lgt_build_eval(pl_builder *b);
 pl_status lgt_build_sample(pl_builder *b);
 /* Reads the configuration; a contradiction becomes the context's error. */
 pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k);
+lgt_shape lgt_shape_of(const pl_config *c);
+int64_t lgt_numbers(lgt_shape s);                            /* elements of a latent */
+pl_type lgt_batch_type(const lgt_config *c, pl_dtype dtype); /* of a batch of latents */
 
 /* ---- the authors' files: latent_file.c, files.c ----------------------------------------- */
-/* Reads or writes a tensor [4,S,S] in a torch.save file; in memory it is (S,S,4). */
-pl_status lgt_pt_read(const char *path, int64_t side, float *out);
-pl_status lgt_pt_write(const char *path, int64_t side, const float *x);
+/* Reads or writes a tensor [C,H,W] in a torch.save file; in memory it is (H,W,C). */
+pl_status lgt_pt_read(const char *path, lgt_shape shape, float *out);
+pl_status lgt_pt_write(const char *path, lgt_shape shape, const float *x);
 
 typedef struct lgt_files lgt_files;
 /* A latent, and a reference latent of its target style; both borrowed. */

@@ -76,9 +76,9 @@ int64_t lgt_patch_size(const lgt_config *c, int scale)
 /* An even patch with half its size as padding fits once more along each axis. */
 int64_t lgt_patches(const lgt_config *c, int scale, int64_t *of)
 {
-    int64_t side = c->latent + (lgt_patch_size(c, scale) % 2 == 0);
+    int64_t more = lgt_patch_size(c, scale) % 2 == 0;
     int64_t most = c->by_sample ? (c->samples + c->batch - 1) / c->batch : c->samples;
-    *of = side * side * (c->by_sample ? 1 : c->batch);
+    *of = (c->latent.rows + more) * (c->latent.columns + more) * (c->by_sample ? 1 : c->batch);
     return *of < most ? *of : most;
 }
 

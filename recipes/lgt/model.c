@@ -193,7 +193,7 @@ pl_val lgt_decode(pl_nn *m, const lgt_config *c, const lgt_features *f, pl_val t
     h = pl_nn_conv_transpose2d(m, h, "up1", w, up);
     h = style_blocks(m, c, pl_add(g, h, gated(m, c, f->fine, cond, "gate1")), cond, "dec1");
     h = pl_silu(g, pl_nn_group_norm(m, h, "out.0", 32, plain));
-    h = pl_nn_conv2d(m, h, "out.2", 4, last);
+    h = pl_nn_conv2d(m, h, "out.2", c->latent.channels, last);
     pl_nn_pop(m);
     return h;
 }

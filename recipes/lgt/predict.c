@@ -27,39 +27,36 @@ const pl_weights lgt_weights[] = {
 };
 
 /* ---- programs --------------------------------------------------------------------------- */
-static bool vae_sizes_of(const pl_config *c, pl_nn *m, vae_sizes *v)
+/* Picture (1,F*H,F*W,3) to the mean of its latent (1,H,W,4), both f32. */
+static void build_encoder(pl_nn *m, const vae_sizes *v, int64_t factor, lgt_shape s)
 {
-    int n;
-    const int64_t *mult = pl_config_ints(c, "vae.mult", &n);
-    v->width = pl_config_int(c, "vae.width");
-    if (n != VAE_LEVELS || v->width % 32) {
-        pl_nn_fail(m, PL_ERR_CONFIG,
-                   "vae.mult wants %d numbers and vae.width a multiple of 32; got %d and %lld",
-                   VAE_LEVELS, n, (long long)v->width);
-        return false;
-    }
-    memcpy(v->mult, mult, sizeof v->mult);
-    return true;
+    pl_type image = PL_TYPE(PL_F32, 1, factor * s.rows, factor * s.columns, 3);
+    m->frozen = true;
+    pl_val mean = vae_moments(m, v, pl_input(m->g, "image", image));
+    mean = vae_sample(m, mean, pl_fill(m->g, PL_TYPE(m->dtype, 1, s.rows, s.columns, 4), 0));
+    pl_output(m->g, "latent", pl_cast(m->g, mean, PL_F32));
 }
 
-/* Picture (1,8S,8S,3) to the mean of its latent (1,S,S,4), both f32. */
-static void build_encoder(pl_nn *m, const vae_sizes *v, int64_t latent)
+/* The autoencoder's latents have four channels. */
+static bool four_channels(pl_nn *m, lgt_shape s)
 {
-    int64_t side = VAE_FACTOR * latent;
-    m->frozen = true;
-    pl_val mean = vae_moments(m, v, pl_input(m->g, "image", PL_TYPE(PL_F32, 1, side, side, 3)));
-    mean = vae_sample(m, mean, pl_fill(m->g, PL_TYPE(m->dtype, 1, latent, latent, 4), 0));
-    pl_output(m->g, "latent", pl_cast(m->g, mean, PL_F32));
+    if (s.channels != 4)
+        pl_nn_fail(m, PL_ERR_CONFIG,
+                   "vae.weights: latents of the autoencoder have 4 channels, model.channels is "
+                   "%lld",
+                   (long long)s.channels);
+    return s.channels == 4;
 }
 
 static pl_status build_vae(pl_builder *b, const lgt_config *k)
 {
     pl_nn *in = pl_builder_predict(b, "encode"), *out = pl_builder_predict(b, "decode");
     vae_sizes v;
-    if (!vae_sizes_of(pl_builder_config(b), in, &v)) return pl_nn_finish(in);
-    build_encoder(in, &v, k->latent);
+    const pl_config *c = pl_builder_config(b);
+    if (!four_channels(in, k->latent) || !vae_sizes_of(c, in, &v)) return pl_nn_finish(in);
+    build_encoder(in, &v, vae_factor(c), k->latent);
     out->frozen = true;
-    pl_val x = pl_input(out->g, "latent", PL_TYPE(PL_F32, 1, k->latent, k->latent, 4));
+    pl_val x = pl_input(out->g, "latent", PL_TYPE(PL_F32, 1, k->latent.rows, k->latent.columns, 4));
     pl_output(out->g, "image", pl_cast(out->g, vae_decode(out, &v, x), PL_F32));
     return PL_OK;
 }
@@ -80,7 +77,8 @@ static pl_status build_latents(pl_builder *b)
                    "predict.what=latents encodes pictures: vae.weights=FILE names the weights of "
                    "Stable Diffusion's autoencoder");
     if (pl_config_is_null(c, "vae.weights") || !vae_sizes_of(c, m, &v)) return pl_nn_finish(m);
-    build_encoder(m, &v, pl_config_int(c, "latent"));
+    if (!four_channels(m, lgt_shape_of(c))) return pl_nn_finish(m);
+    build_encoder(m, &v, vae_factor(c), lgt_shape_of(c));
     return PL_OK;
 }
 
@@ -93,7 +91,7 @@ static pl_status build(pl_builder *b)
     if (lgt_config_of(b, m, &k) != PL_OK) return pl_nn_finish(m);
     if (k.average == LGT_AVERAGE_INITIAL) k.average = LGT_AVERAGE_CURRENT;
     pl_graph *g = m->g;
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, k.batch, k.latent, k.latent, 4));
+    pl_val x = pl_input(g, "x", lgt_batch_type(&k, PL_F32));
     lgt_style s = {.ids = pl_input(g, "style", PL_TYPE(PL_I64, k.batch)),
                    .uncond = pl_input(g, "average", PL_TYPE(PL_BOOL, 1)),
                    .first = PL_NO_VAL,
@@ -106,12 +104,13 @@ static pl_status build(pl_builder *b)
 /* ---- the path --------------------------------------------------------------------------- */
 typedef struct job {
     pl_prediction *p;
-    int64_t batch, side, size; /* size: numbers of a latent */
-    const char *encoder;       /* program that encodes pictures */
+    lgt_shape shape;
+    int64_t batch, size; /* size: numbers of a latent */
+    const char *encoder; /* program that encodes pictures */
     int64_t steps, source, style;
     double scale, repulsion, temperature, threshold;
     bool decay, pictures; /* pictures: vae.weights is given */
-    float *x, *v, *noise; /* a batch of latents (S,S,4), velocities, noise of one latent */
+    float *x, *v, *noise; /* a batch of latents (H,W,C), velocities, noise of one latent */
     float *chw;           /* a latent in PyTorch's order */
     uint8_t *rgb;         /* one picture; NULL without the autoencoder */
     int64_t total;
@@ -223,7 +222,7 @@ static pl_status list_files(job *j, const char *path)
 static pl_status open_input(job *j)
 {
     const char *path = pl_predict_input(j->p);
-    pl_type row = PL_TYPE(PL_F32, 4, j->side, j->side);
+    pl_type row = PL_TYPE(PL_F32, j->shape.channels, j->shape.rows, j->shape.columns);
     j->rows = -1;
     if (ends_with(path, ".npy") || ends_with(path, ".safetensors"))
         return pl_predict_rows(j->p, path, "latent", &row, &j->rows, &j->total);
@@ -242,29 +241,29 @@ static pl_status encode(job *j, int64_t i, float *x, bool *ok)
 {
     pl_type t;
     float *image = pl_predict_set(j->p, j->encoder, "image", &t);
-    int side = (int)t.dim[1];
-    pl_status rc = pl_predict_pixels(j->p, i, side, side, j->rgb, ok);
+    int h = (int)t.dim[1], w = (int)t.dim[2];
+    pl_status rc = pl_predict_pixels(j->p, i, w, h, j->rgb, ok);
     if (rc != PL_OK || !*ok) return rc;
-    for (int64_t k = 0; k < (int64_t)side * side * 3; k++) image[k] = (float)j->rgb[k] / 127.5f - 1;
+    for (int64_t k = 0; k < (int64_t)h * w * 3; k++) image[k] = (float)j->rgb[k] / 127.5f - 1;
     rc = pl_predict_run(j->p, j->encoder);
     if (rc == PL_OK)
         memcpy(x, pl_predict_get(j->p, j->encoder, "latent", NULL), (size_t)j->size * sizeof *x);
     return rc;
 }
 
-/* Writes latent i to x, in (S,S,4). */
+/* Writes latent i to x, in (H,W,C). */
 static pl_status read_latent(job *j, int64_t i, float *x, bool *ok)
 {
-    int64_t area = j->side * j->side;
+    int64_t area = j->shape.rows * j->shape.columns, n = j->shape.channels;
     *ok = true;
     if (j->rows < 0 && !j->file) return encode(j, i, x, ok);
-    if (j->file) return lgt_pt_read(j->file[i], j->side, x);
+    if (j->file) return lgt_pt_read(j->file[i], j->shape, x);
     pl_status rc = pl_predict_row(j->p, j->rows, i, j->chw);
     for (int64_t k = 0; k < j->size && rc == PL_OK; k++) {
         if (!isfinite(j->chw[k]))
             return pl_fail(PL_ERR_DATA, "%s: number %lld of latent %lld is not finite",
                            pl_predict_input(j->p), (long long)k, (long long)i);
-        x[k % area * 4 + k / area] = j->chw[k];
+        x[k % area * n + k / area] = j->chw[k];
     }
     return rc;
 }
@@ -305,9 +304,9 @@ static pl_status decode(job *j, int64_t i, const float *x)
 
 static pl_status write_result(job *j, int64_t i, const float *x)
 {
-    int64_t area = j->side * j->side;
+    int64_t area = j->shape.rows * j->shape.columns, n = j->shape.channels;
     for (int64_t k = 0; k < j->size; k++) {
-        j->chw[k] = x[k % area * 4 + k / area];
+        j->chw[k] = x[k % area * n + k / area];
         if (!isfinite(j->chw[k]))
             return pl_fail(PL_ERR_NUMERIC,
                            "result %lld is not finite: the weights are damaged, or "
@@ -324,7 +323,9 @@ static pl_status transfer_all(job *j)
     bool *ok = calloc((size_t)j->batch, sizeof *ok);
     if (rc == PL_OK && !ok) rc = PL_ERR_MEMORY;
     if (rc == PL_OK)
-        rc = pl_predict_npy(j->p, "latents.npy", PL_TYPE(PL_F32, j->total, 4, j->side, j->side));
+        rc = pl_predict_npy(
+            j->p, "latents.npy",
+            PL_TYPE(PL_F32, j->total, j->shape.channels, j->shape.rows, j->shape.columns));
     for (int64_t at = 0; at < j->total && rc == PL_OK; at += j->batch) {
         int64_t rows = j->total - at < j->batch ? j->total - at : j->batch;
         memset(j->x, 0, (size_t)(j->batch * j->size) * sizeof *j->x);
@@ -353,7 +354,7 @@ static pl_status encode_all(job *j)
         rc = encode(j, i, j->x, &ok);
         if (rc == PL_OK && ok) rc = result_name(j, i, ".pt", name, sizeof name);
         if (rc == PL_OK && ok) rc = pl_predict_path(j->p, name, path, sizeof path);
-        if (rc == PL_OK && ok) rc = lgt_pt_write(path, j->side, j->x);
+        if (rc == PL_OK && ok) rc = lgt_pt_write(path, j->shape, j->x);
         if (rc == PL_OK) rc = pl_predict_progress(j->p, i + 1, j->total);
     }
     return rc;
@@ -371,13 +372,14 @@ static pl_status run(pl_prediction *p)
 {
     const pl_config *c = pl_predict_config(p);
     bool latents = only_encodes(c);
-    int64_t side = pl_config_int(c, "latent");
-    pl_type t = PL_TYPE(PL_F32, 1, side, side, 4);
+    lgt_shape shape = lgt_shape_of(c);
+    int64_t factor = vae_factor(c);
+    pl_type t = PL_TYPE(PL_F32, 1, shape.rows, shape.columns, shape.channels);
     if (!latents && !pl_predict_set(p, NULL, "x", &t)) return PL_ERR_ARG;
     job j = {.p = p,
              .batch = t.dim[0],
-             .side = side,
-             .size = side * side * 4,
+             .shape = shape,
+             .size = lgt_numbers(shape),
              .encoder = latents ? NULL : "encode",
              .rows = -1,
              .steps = pl_config_int(c, "ode.eval_steps"),
@@ -393,7 +395,7 @@ static pl_status run(pl_prediction *p)
     if (rc != PL_OK) return rc;
     size_t all = (size_t)(j.batch * j.size) * sizeof(float), one = (size_t)j.size * sizeof(float);
     j.x = malloc(all), j.v = malloc(all), j.noise = malloc(one), j.chw = malloc(one);
-    if (j.pictures) j.rgb = malloc((size_t)(j.side * j.side) * VAE_FACTOR * VAE_FACTOR * 3);
+    if (j.pictures) j.rgb = malloc((size_t)(shape.rows * shape.columns * factor * factor) * 3);
     bool room = j.x && j.v && j.noise && j.chw && (j.rgb || !j.pictures);
     rc = !room ? PL_ERR_MEMORY : latents ? encode_all(&j) : transfer_all(&j);
     for (int64_t i = 0; j.file && i < j.total; i++) free(j.file[i]);
@@ -404,14 +406,16 @@ static pl_status run(pl_prediction *p)
 /* Latents and velocities of a batch, two latents, one picture and the memory to read it. */
 static uint64_t bytes(const pl_config *c)
 {
-    uint64_t side = (uint64_t)pl_config_int(c, "latent"), area = side * side;
-    uint64_t picture =
-        pl_config_is_null(c, "vae.weights") ? 0 : 64 * area * 3 + ((uint64_t)64 << 20);
-    return (2 * (uint64_t)pl_config_int(c, "batch") + 2) * area * 4 * sizeof(float) + picture;
+    lgt_shape s = lgt_shape_of(c);
+    uint64_t pixels = (uint64_t)(s.rows * s.columns * vae_factor(c) * vae_factor(c));
+    uint64_t picture = pl_config_is_null(c, "vae.weights") ? 0 : pixels * 3 + ((uint64_t)64 << 20);
+    return (2 * (uint64_t)pl_config_int(c, "batch") + 2) * (uint64_t)lgt_numbers(s) *
+               sizeof(float) +
+           picture;
 }
 
 const pl_predict lgt_predict = {
-    .input = "latents: an .npy array or the array \"latent\" of a .safetensors file, [N,4,S,S], or "
+    .input = "latents: an .npy array or the array \"latent\" of a .safetensors file, [N,C,H,W], or "
              "a .pt file or a folder of them; with vae.weights also a picture or a folder of "
              "pictures",
     .out = "a folder for latents.npy and, with vae.weights, PNG pictures; with "

@@ -35,7 +35,7 @@ static const pl_foreign_key keys[] = {
        "edge_input_channels",
      .why = "edge.*: the recipe has the edge processor"},
     {U "in_channels," U "out_channels," U "use_spatial_transformer," U
-       "use_linear_in_transformer," U "transformer_depth," U "legacy",
+       "use_linear_in_transformer," U "legacy",
      .why = FIXED},
     {U "model_channels", "model.width"},
     {U "channel_mult", "model.mult"},
@@ -49,10 +49,12 @@ static const pl_foreign_key keys[] = {
     {S "channel_mult", "struct.mult"},
     {S "num_heads", "struct.heads"},
     {U "num_res_blocks", "model.blocks"},
+    {U "transformer_depth", "model.depth"},
     {S "num_res_blocks", "struct.blocks"},
     {S "*", .why = FIXED},
     {V "ddconfig.ch", "vae.width"},
     {V "ddconfig.ch_mult", "vae.mult"},
+    {V "ddconfig.num_res_blocks", "vae.blocks"},
     {V "*", .why = "a constant of the recipe's autoencoder, with the authors' value"},
     {M "cond_stage_config.*",
      .why = "the prompt is empty: context_from names the text encoder's output (plimsoll embed)"},
@@ -129,7 +131,9 @@ static void make(pl_foreign_doc *d)
     }
     if (side >= 8) {
         pl_foreign_set(d, "degradation.gt_size", "image", "%.0f", side);
-        pl_foreign_set(d, "degradation.gt_size", "latent", "%.0f", side / 8);
+        int levels = pl_foreign_count(d, V "ddconfig.ch_mult");
+        int factor = levels >= 1 && levels <= VAE_MAX_LEVELS ? 1 << (levels - 1) : 8;
+        pl_foreign_set(d, "degradation.gt_size", "latent", "%.0f", side / factor);
     }
     if (context >= 1) pl_foreign_set(d, U "context_dim", "model.context", "[77, %.0f]", context);
     attention(d, U "attention_resolutions", "model.attn_from", "model.attn_levels");

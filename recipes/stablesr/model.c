@@ -108,15 +108,14 @@ static pl_val attention(pl_nn *m, const sr_config *c, pl_val x, pl_val source, c
     return y;
 }
 
-static pl_val transformer(pl_nn *m, const sr_config *c, pl_val x, pl_val context)
+/* Positions y (B,N,C): attention among themselves, to the text, and a gated layer. */
+static pl_val transformer_block(pl_nn *m, const sr_config *c, pl_val y, pl_val context,
+                                const char *name)
 {
     pl_graph *g = m->g;
-    pl_type t = pl_val_type(g, x);
-    int64_t w = t.dim[3];
-    pl_nn_push(m, "attn");
-    pl_val y = pl_nn_group_norm(m, x, "norm", c->groups, (pl_nn_norm){.eps = 1e-6});
-    y = pl_nn_linear(m, pl_reshape(g, y, PL_DIMS(t.dim[0], -1, w)), "inp", w, biased);
-    pl_nn_push(m, "block");
+    int64_t w;
+    channels_in(m, y, &w);
+    pl_nn_push(m, "%s", name);
     pl_scope_checkpoint(g);
     pl_val h = pl_nn_layer_norm(m, y, "norm1", plain);
     y = pl_add(g, y, attention(m, c, h, h, "self_attn"));
@@ -125,6 +124,19 @@ static pl_val transformer(pl_nn *m, const sr_config *c, pl_val x, pl_val context
     h = pl_nn_geglu(m, pl_nn_layer_norm(m, y, "norm3", plain), "gate", 4 * w);
     y = pl_add(g, y, pl_nn_linear(m, h, "shrink", w, biased));
     pl_nn_pop(m);
+    return y;
+}
+
+static pl_val transformer(pl_nn *m, const sr_config *c, pl_val x, pl_val context)
+{
+    pl_graph *g = m->g;
+    pl_type t = pl_val_type(g, x);
+    int64_t w = t.dim[3];
+    pl_nn_push(m, "attn");
+    pl_val y = pl_nn_group_norm(m, x, "norm", c->groups, (pl_nn_norm){.eps = 1e-6});
+    y = pl_nn_linear(m, pl_reshape(g, y, PL_DIMS(t.dim[0], -1, w)), "inp", w, biased);
+    for (int i = 0; i < c->depth; i++)
+        y = transformer_block(m, c, y, context, i ? pl_nn_name(m, "block%d", i) : "block");
     y = pl_nn_linear(m, y, "out", w, biased);
     pl_nn_pop(m);
     return pl_add(g, x, pl_reshape(g, y, t.rank, t.dim));

@@ -183,6 +183,8 @@ static int unet_config(const pl_config *c, char *to, size_t cap)
     n = add(to, cap, n, "  \"sample_size\": %lld,\n", (long long)pl_config_int(c, "latent"));
     n = add(to, cap, n, "  \"layers_per_block\": %lld,\n",
             (long long)pl_config_int(c, "model.blocks"));
+    n = add(to, cap, n, "  \"transformer_layers_per_block\": %lld,\n",
+            (long long)pl_config_int(c, "model.depth"));
     n = add(to, cap, n, "  \"cross_attention_dim\": %lld,\n", (long long)text[context - 1]);
     n = add(to, cap, n, "  \"norm_num_groups\": %lld,\n",
             (long long)pl_config_int(c, "model.groups"));

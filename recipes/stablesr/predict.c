@@ -82,10 +82,10 @@ static pl_status build(pl_builder *b)
     if (strcmp(pl_config_text(c, "part"), "full") != 0)
         pl_nn_fail(m, PL_ERR_CONFIG, "part=%s: predict needs the whole system, part=full",
                    pl_config_text(c, "part"));
-    else if (k.image != VAE_FACTOR * k.latent)
+    else if (k.image != vae_factor(c) * k.latent)
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "image is %lld and latent %lld; an image has %d times a latent's side",
-                   (long long)k.image, (long long)k.latent, VAE_FACTOR);
+                   "image is %lld and latent %lld; an image has %lld times a latent's side",
+                   (long long)k.image, (long long)k.latent, (long long)vae_factor(c));
     else if (overlap_of(c) >= k.latent)
         pl_nn_fail(m, PL_ERR_CONFIG, "predict.overlap (%lld) must be below latent (%lld)",
                    (long long)overlap_of(c), (long long)k.latent);
@@ -100,6 +100,7 @@ typedef struct job {
     const pl_config *c;
     sr_sampler s;
     int64_t batch, latent, image; /* tiles of a run; sides of a tile */
+    int64_t factor;               /* image / latent */
     int64_t pictures, at;         /* number of pictures, and of the current one */
     /* The current picture: given, enlarged, and on its canvas of whole tiles. */
     int w, h;
@@ -125,23 +126,23 @@ static pl_status measure(job *j, const char *name)
     int64_t most = pl_config_int(j->c, "predict.pixels");
     j->big_w = (int64_t)(j->w * scale), j->big_h = (int64_t)(j->h * scale);
     j->out_w = (int64_t)(j->w * up), j->out_h = (int64_t)(j->h * up);
-    int64_t w = (j->big_w + VAE_FACTOR - 1) / VAE_FACTOR,
-            h = (j->big_h + VAE_FACTOR - 1) / VAE_FACTOR;
+    int64_t w = (j->big_w + j->factor - 1) / j->factor, h = (j->big_h + j->factor - 1) / j->factor;
     if (w < j->latent) w = j->latent;
     if (h < j->latent) h = j->latent;
     j->tiles = sr_tiles_of(h, w, j->latent, overlap_of(j->c));
-    if (w * h * VAE_FACTOR * VAE_FACTOR > most)
+    if (w * h * j->factor * j->factor > most)
         return pl_fail(PL_ERR_DATA,
                        "%s: %d x %d pixels become %lld x %lld, more than predict.pixels=%lld; "
                        "predict.pixels=%lld plans for it",
-                       name, j->w, j->h, (long long)(w * VAE_FACTOR), (long long)(h * VAE_FACTOR),
-                       (long long)most, (long long)(w * h * VAE_FACTOR * VAE_FACTOR));
+                       name, j->w, j->h, (long long)(w * j->factor), (long long)(h * j->factor),
+                       (long long)most, (long long)(w * h * j->factor * j->factor));
     return PL_OK;
 }
 
 static pl_status reserve(job *j)
 {
-    size_t small = (size_t)(j->tiles.h * j->tiles.w), pixels = small * VAE_FACTOR * VAE_FACTOR;
+    size_t small = (size_t)(j->tiles.h * j->tiles.w),
+           pixels = small * (size_t)(j->factor * j->factor);
     size_t tile = (size_t)(j->latent * j->latent) * CHANNELS;
     j->given = room((size_t)j->w * (size_t)j->h, COLOURS);
     j->bytes = room(pixels, COLOURS);
@@ -182,7 +183,7 @@ static int64_t mirrored(int64_t i, int64_t n)
 /* Enlarges the picture; beyond its end the canvas shows it mirrored. */
 static void fill_canvas(job *j)
 {
-    int64_t w = j->tiles.w * VAE_FACTOR, h = j->tiles.h * VAE_FACTOR;
+    int64_t w = j->tiles.w * j->factor, h = j->tiles.h * j->factor;
     sr_enlarge(j->given, j->h, j->w, j->made, j->big_h, j->big_w);
     for (int64_t y = 0; y < h; y++)
         for (int64_t x = 0; x < w; x++)
@@ -195,7 +196,7 @@ static void fill_canvas(job *j)
 /* Replaces the canvas as bytes by another picture of the same scene, scaled to the same size. */
 static pl_status other_canvas(job *j, const char *dir)
 {
-    int64_t w = j->tiles.w * VAE_FACTOR, h = j->tiles.h * VAE_FACTOR;
+    int64_t w = j->tiles.w * j->factor, h = j->tiles.h * j->factor;
     uint8_t *big = (uint8_t *)j->made; /* has room for four bytes per colour */
     pl_status rc = pl_predict_beside(j->p, dir, j->at, (int)j->big_w, (int)j->big_h, big);
     for (int64_t i = 0; i < w * h && rc == PL_OK; i++)
@@ -208,7 +209,7 @@ static pl_status other_canvas(job *j, const char *dir)
 /* Edges of the canvas, and their features for each tile. */
 static pl_status find_edges(job *j)
 {
-    int64_t w = j->tiles.w * VAE_FACTOR, h = j->tiles.h * VAE_FACTOR, n = j->image;
+    int64_t w = j->tiles.w * j->factor, h = j->tiles.h * j->factor, n = j->image;
     int64_t per = j->latent * j->latent * CHANNELS;
     int count;
     const int64_t *limit = pl_config_ints(j->c, "canny", &count);
@@ -226,7 +227,7 @@ static pl_status find_edges(job *j)
         for (int64_t r = 0; r < n; r++)
             for (int64_t k = 0; k < n * COLOURS; k++)
                 to[r * n * COLOURS + k] =
-                    edge[(y * VAE_FACTOR + r) * w + x * VAE_FACTOR + k / COLOURS] ? 1.0f : -1.0f;
+                    edge[(y * j->factor + r) * w + x * j->factor + k / COLOURS] ? 1.0f : -1.0f;
         rc = pl_predict_run(j->p, "edge");
         if (rc == PL_OK)
             memcpy(j->features + i * per, pl_predict_get(j->p, "edge", "edges", NULL),
@@ -253,7 +254,7 @@ static pl_status encode(job *j)
     if (draws) pl_sample_noise(noise_seed(j) + DRAW, n, j->fresh);
     memset(j->z, 0, (size_t)(j->tiles.h * j->tiles.w) * CHANNELS * sizeof *j->z);
     for (int64_t i = 0; i < sr_tiles_count(&j->tiles) && rc == PL_OK; i++) {
-        sr_tile_cut(&j->tiles, i, VAE_FACTOR, COLOURS, j->canvas,
+        sr_tile_cut(&j->tiles, i, j->factor, COLOURS, j->canvas,
                     pl_predict_set(j->p, "encode", "image", NULL));
         if (draws)
             sr_tile_cut(&j->tiles, i, 1, CHANNELS, j->fresh,
@@ -270,19 +271,19 @@ static pl_status encode(job *j)
 static pl_status decode(job *j)
 {
     pl_status rc = PL_OK;
-    size_t pixels = (size_t)(j->tiles.h * j->tiles.w) * VAE_FACTOR * VAE_FACTOR;
+    size_t pixels = (size_t)(j->tiles.h * j->tiles.w * j->factor * j->factor);
     memset(j->made, 0, pixels * COLOURS * sizeof *j->made);
     for (int64_t i = 0; i < sr_tiles_count(&j->tiles) && rc == PL_OK; i++) {
         sr_tile_cut(&j->tiles, i, 1, CHANNELS, j->x,
                     pl_predict_set(j->p, "decode", "latent", NULL));
         float *given = pl_predict_set(j->p, "decode", "given", NULL);
-        if (given) sr_tile_cut(&j->tiles, i, VAE_FACTOR, COLOURS, j->canvas, given);
+        if (given) sr_tile_cut(&j->tiles, i, j->factor, COLOURS, j->canvas, given);
         rc = pl_predict_run(j->p, "decode");
         if (rc == PL_OK)
-            sr_tile_add(&j->tiles, i, VAE_FACTOR, COLOURS,
+            sr_tile_add(&j->tiles, i, j->factor, COLOURS,
                         pl_predict_get(j->p, "decode", "image", NULL), j->made);
     }
-    sr_tiles_divide(&j->tiles, VAE_FACTOR, COLOURS, j->made, j->sum);
+    sr_tiles_divide(&j->tiles, j->factor, COLOURS, j->made, j->sum);
     return rc;
 }
 
@@ -336,7 +337,7 @@ static pl_status sample(job *j)
 static pl_status finish(job *j)
 {
     const char *colour = pl_config_text(j->c, "predict.colour");
-    int64_t w = j->tiles.w * VAE_FACTOR, h = j->tiles.h * VAE_FACTOR;
+    int64_t w = j->tiles.w * j->factor, h = j->tiles.h * j->factor;
     for (int64_t y = 0; y < j->big_h; y++) {
         memmove(j->made + y * j->big_w * COLOURS, j->made + y * w * COLOURS,
                 (size_t)(j->big_w * COLOURS) * sizeof *j->made);
@@ -404,7 +405,8 @@ static pl_status run(pl_prediction *p)
              .c = c,
              .batch = t.dim[0],
              .latent = t.dim[1],
-             .image = t.dim[1] * VAE_FACTOR,
+             .factor = vae_factor(c),
+             .image = t.dim[1] * vae_factor(c),
              .s = {.start = pl_config_int(c, "predict.start"),
                    .steps = (int)pl_config_int(c, "predict.steps"),
                    .ddim = strcmp(pl_config_text(c, "predict.sampler"), "ddim") == 0}};
@@ -417,13 +419,15 @@ static pl_status run(pl_prediction *p)
 }
 
 /* Of a pixel of the canvas: two pictures of f32, two of bytes, a sum, an edge and the work of
- * Canny; the picture as it is decoded; latents and features of tiles (64 pixels each). */
+ * Canny; the picture as it is decoded. Of a position of the latent: four latents, and features of
+ * up to four tiles. */
 static uint64_t bytes(const pl_config *c)
 {
     uint64_t pixels = (uint64_t)pl_config_int(c, "predict.pixels"), side = 1;
+    uint64_t factor = (uint64_t)vae_factor(c), position = (4 + 4) * CHANNELS * sizeof(float);
     while (side * side < pixels) side *= 2;
-    return pixels * (2 * COLOURS * sizeof(float) + 2 * COLOURS + sizeof(float) + 1 + 4 + 2) +
-           pl_canny_bytes((int)side, (int)side);
+    return pixels * (2 * COLOURS * sizeof(float) + 2 * COLOURS + sizeof(float) + 1 + 4) +
+           pixels / (factor * factor) * position + pl_canny_bytes((int)side, (int)side);
 }
 
 const pl_predict sr_predict = {

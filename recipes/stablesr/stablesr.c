@@ -60,6 +60,8 @@ static const pl_config_entry schema[] = {
      .doc = "Groups of every group norm of the U-Net and the structure encoder."},
     {"model.head_dim", PL_CONFIG_INT, "64", .min = 1, .max = 65536,
      .doc = "U-Net: channels per attention head."},
+    {"model.depth", PL_CONFIG_INT, "1", .min = 1, .max = SR_MAX_DEPTH,
+     .doc = "U-Net: transformer blocks of each attention."},
     {"model.context", PL_CONFIG_INTS, "[77, 1024]", .min = 1, .max = 65536,
      .doc = "U-Net: text tokens and their width."},
     {"model.spade_hidden", PL_CONFIG_INT, "128", .min = 1, .max = 65536,
@@ -86,10 +88,7 @@ static const pl_config_entry schema[] = {
     {"vae.weights", PL_CONFIG_TEXT, "null",
      .doc = "Autoencoder weights (safetensors), with the names of diffusers or of the published "
             "checkpoints."},
-    {"vae.width", PL_CONFIG_INT, "128", .min = 32, .max = 65536, .cache = PL_CACHE_VALUE,
-     .doc = "Autoencoder: channels of the finest level."},
-    {"vae.mult", PL_CONFIG_INTS, "[1, 2, 4, 4]", .min = 1, .max = 64, .cache = PL_CACHE_VALUE,
-     .doc = "Autoencoder: channels of its four levels as multiples."},
+    VAE_KEYS,
     {"vae.fusion", PL_CONFIG_CHOICE, "auto", .choices = "auto|true|false",
      .doc = "Autoencoder: its decoder fuses features of the degraded picture (StableSR's second "
             "stage); auto: where the file of vae.weights has fusion layers."},
@@ -224,17 +223,16 @@ static void divides(pl_nn *m, const char *key, int64_t whole, int64_t part, cons
 /* Reports sizes that contradict each other, by their keys. */
 static void check_sizes(pl_nn *m, const sr_config *k, bool full, bool encodes)
 {
-    enum { GROUPS = 32 };
+    int64_t factor = (int64_t)1 << (k->vae.levels - 1);
     if (k->edge_before)
         divides(m, "image", k->image, 32, "the original edge processor halves it five times");
-    if (encodes && k->image != 8 * k->latent)
+    if (encodes && k->image != factor * k->latent)
         pl_nn_fail(
             m, PL_ERR_CONFIG,
-            "with vae.encode an image has 8 times a latent's side: image is %lld, latent %lld; set "
-            "latent=%lld or image=%lld",
-            (long long)k->image, (long long)k->latent, (long long)(k->image / 8),
-            (long long)(8 * k->latent));
-    if (encodes) divides(m, "vae.width", k->vae.width, GROUPS, "its norms have so many groups");
+            "with vae.encode an image has %lld times a latent's side: image is %lld, latent %lld; "
+            "set latent=%lld or image=%lld",
+            (long long)factor, (long long)k->image, (long long)k->latent,
+            (long long)(k->image / factor), (long long)(factor * k->latent));
     if (!full) return;
     divides(m, "latent", k->latent, (int64_t)1 << (k->levels - 1),
             "each level of model.mult but the first halves it");
@@ -278,6 +276,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .stem = pl_config_int(c, "edge.stem"),
                      .width = pl_config_int(c, "model.width"),
                      .blocks = (int)pl_config_int(c, "model.blocks"),
+                     .depth = (int)pl_config_int(c, "model.depth"),
                      .attn_from = (int)pl_config_int(c, "model.attn_from"),
                      .attn_levels = (int)pl_config_int(c, "model.attn_levels"),
                      .groups = (int)pl_config_int(c, "model.groups"),
@@ -289,8 +288,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
                      .struct_width = pl_config_int(c, "struct.width"),
                      .struct_out = pl_config_int(c, "struct.out"),
                      .struct_heads = (int)pl_config_int(c, "struct.heads"),
-                     .vae = {.width = pl_config_int(c, "vae.width"),
-                             .fusion_blocks = (int)pl_config_int(c, "vae.fusion_blocks")},
+                     .vae = {.fusion_blocks = (int)pl_config_int(c, "vae.fusion_blocks")},
                      .fusion = sr_fusion_of(c)};
     if (k->struct_attn_from < 0) k->struct_attn_from = k->attn_from;
     if (k->struct_attn_levels < 0) k->struct_attn_levels = k->attn_levels;
@@ -302,6 +300,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
                    SR_MAX_LEVELS, k->levels, k->struct_levels);
         return PL_ERR_CONFIG;
     }
+    if (!vae_sizes_of(c, m, &k->vae)) return PL_ERR_CONFIG;
     numbers(b, m, "edge.before", 5, k->before);
     numbers(b, m, "edge.before_down", 5, k->before_down);
     numbers(b, m, "edge.after", 3, k->after);
@@ -309,7 +308,6 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
     numbers(b, m, "model.mult", k->levels, k->mult);
     numbers(b, m, "struct.mult", k->levels, k->struct_mult);
     numbers(b, m, "model.context", 2, k->context);
-    numbers(b, m, "vae.mult", VAE_LEVELS, k->vae.mult);
     int64_t canny[2] = {0, 0};
     numbers(b, m, "canny", 2, canny);
     if (canny[0] > canny[1])

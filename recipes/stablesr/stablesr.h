@@ -5,7 +5,7 @@
 #include "plimsoll_recipe.h"
 #include "recipes/vae.h"
 
-enum { SR_MAX_LEVELS = 6, SR_MAX_BLOCKS = 4 };
+enum { SR_MAX_LEVELS = 6, SR_MAX_BLOCKS = 4, SR_MAX_DEPTH = 16 };
 
 typedef struct sr_config {
     bool edge_before;   /* the original edge processor */
@@ -16,9 +16,10 @@ typedef struct sr_config {
     int64_t before[5], before_down[5], stem, after[3], after_down[4];
     int64_t width, mult[SR_MAX_LEVELS], context[2], struct_width, struct_mult[SR_MAX_LEVELS];
     int64_t struct_out, spade_hidden;
-    /* blocks: residual blocks per level; attention at the levels from *_attn_from on that are below
-     * *_attn_levels; groups of every group norm of U-Net and structure encoder */
-    int levels, blocks, attn_from, attn_levels, head_dim, groups;
+    /* blocks: residual blocks per level; depth: transformer blocks of an attention; attention at
+     * the levels from *_attn_from on that are below *_attn_levels; groups of every group norm of
+     * U-Net and structure encoder */
+    int levels, blocks, depth, attn_from, attn_levels, head_dim, groups;
     int struct_levels, struct_blocks, struct_attn_from, struct_attn_levels, struct_heads;
     vae_sizes vae;
     double fusion; /* weight of the autoencoder's fusion layers; 0: it has none, or none are used */

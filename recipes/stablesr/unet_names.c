@@ -29,23 +29,25 @@ static const part residual[] = {
     {NULL, NULL, NULL},
 };
 
-#define BLOCK "transformer_blocks.0."
 #define ATTENTION(ours, theirs)                                                                    \
- {ours ".out.", BLOCK theirs ".to_out.0.", BLOCK theirs ".to_out.0."},                             \
-     {ours ".q.", BLOCK theirs ".to_q.", BLOCK theirs ".to_q."},                                   \
-     {ours ".k.", BLOCK theirs ".to_k.", BLOCK theirs ".to_k."},                                   \
+ {ours ".out.", theirs ".to_out.0.", theirs ".to_out.0."},                                         \
+     {ours ".q.", theirs ".to_q.", theirs ".to_q."},                                               \
+     {ours ".k.", theirs ".to_k.", theirs ".to_k."},                                               \
  {                                                                                                 \
-  ours ".v.", BLOCK theirs ".to_v.", BLOCK theirs ".to_v."                                         \
+  ours ".v.", theirs ".to_v.", theirs ".to_v."                                                     \
  }
 static const part transformer[] = {
     {"norm.", "norm.", "norm."},
     {"inp.", "proj_in.", "proj_in."},
     {"out.", "proj_out.", "proj_out."},
-    ATTENTION("block.self_attn", "attn1"),
-    ATTENTION("block.cross_attn", "attn2"),
-    {"block.gate.", BLOCK "ff.net.0.proj.", BLOCK "ff.net.0.proj."},
-    {"block.shrink.", BLOCK "ff.net.2.", BLOCK "ff.net.2."},
-    {"block.", BLOCK, BLOCK},
+    {NULL, NULL, NULL},
+};
+static const part transformer_block[] = {
+    ATTENTION("self_attn", "attn1"),
+    ATTENTION("cross_attn", "attn2"),
+    {"gate.", "ff.net.0.proj.", "ff.net.0.proj."},
+    {"shrink.", "ff.net.2.", "ff.net.2."},
+    {"", "", ""},
     {NULL, NULL, NULL},
 };
 
@@ -95,6 +97,17 @@ static bool plain(pl_published *to, const char *base, const char *rest)
     return snprintf(to->name, sizeof to->name, "%s%s", base, rest) < (int)sizeof to->name;
 }
 
+/* A tensor of an attention of the U-Net; block K is named blockK, the first one block. */
+static bool put_transformer(pl_published *to, bool diffusers, const char *base, const char *rest)
+{
+    char inner[128];
+    if (!begins(&rest, "block")) return put(to, transformer, diffusers, base, rest);
+    int at = *rest == '.' ? 0 : number(&rest);
+    if (at < 0 || (at == 0 && !begins(&rest, "."))) return false;
+    snprintf(inner, sizeof inner, "%stransformer_blocks.%d.", base, at);
+    return put(to, transformer_block, diffusers, inner, rest);
+}
+
 /* ---- U-Net ------------------------------------------------------------------------------ */
 bool sr_published_unet(const pl_config *c, const char *ours, const pl_type *type, pl_published *to)
 {
@@ -115,7 +128,7 @@ bool sr_published_unet(const pl_config *c, const char *ours, const pl_type *type
     if (begins(&ours, "res.")) return put(to, residual, false, base, ours);
     if (begins(&ours, "attn.")) {
         snprintf(base, sizeof base, middle ? "%s.1." : "%s.%d.1.", where, at);
-        return put(to, transformer, false, base, ours);
+        return put_transformer(to, false, base, ours);
     }
     if (down && begins(&ours, "resample.")) {
         snprintf(base, sizeof base, "input_blocks.%d.0.op.", at);
@@ -153,7 +166,7 @@ bool sr_diffusers_unet(const pl_config *c, const char *ours, const pl_type *type
             snprintf(base, sizeof base, "mid_block.%s.%d.", kind, n);
         else
             snprintf(base, sizeof base, "%s_blocks.%d.%s.%d.", where, level, kind, block);
-        return put(to, attn ? transformer : residual, true, base, ours);
+        return attn ? put_transformer(to, true, base, ours) : put(to, residual, true, base, ours);
     }
     if (!begins(&ours, up ? "resample.conv." : "resample.")) return false;
     snprintf(base, sizeof base, "%s_blocks.%d.%ssamplers.0.conv.", where, level, where);

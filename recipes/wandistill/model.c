@@ -127,8 +127,10 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     x = pl_reshape(g, x, PL_DIMS(b, f * h * w, d));
     /* dtype of angles, whatever the weights are */
     pl_dtype fine = m->dtype == PL_F64 ? PL_F64 : PL_F32;
-    pl_val e = pl_nn_time_features(g, pl_cast(g, t, fine), c->teacher_freq,
-                                   (pl_nn_sinusoid){.power = true});
+    /* exp(-log(10000) k/n) in f32, as diffusers computes it: a power rounds otherwise, and times up
+     * to 999 multiply the difference */
+    pl_val e =
+        pl_nn_time_features(g, pl_cast(g, t, fine), c->teacher_freq, (pl_nn_sinusoid){.period = 0});
     e = mlp(m, pl_cast(g, e, m->dtype), "time", d, d, pl_silu);
     pl_val e6 = pl_nn_linear(m, pl_silu(g, e), "time6", 6 * d, plain);
     e6 = pl_reshape(g, e6, PL_DIMS(b, 6, d));

@@ -28,22 +28,37 @@
 #include <jansson.h>
 
 /* Tolerances, relative to the largest value of the tensor, to the sketch's norm, or to the term.
- * about.json says how far the authors' f32 numbers are from f64; where that matters, twice this
- * error is added to outputs, terms and gradients (authors_tolerance). */
+ *
+ * A system is compared in f32. Where a line is beyond its tolerance, the whole system is computed
+ * once more in f64: rounding vanishes there, a wrong formula does not. Such a line agrees if our
+ * f64 is within the sum of the tolerance and the error that about.json states for the authors' f32,
+ * and our f32 within AUTHORS_ROUNDING times that sum. Causes are sorts and ReLUs that rounding
+ * turns over, and norms over two values. The line shows the difference of f64. */
+#define AUTHORS_ROUNDING 5
 #define AUTHORS_OUTPUT   1e-5
 #define AUTHORS_TERM     5e-6
 #define AUTHORS_GRADIENT 5e-5
 #define AUTHORS_R1       1e-5
 #define AUTHORS_DELTA    1e-3
 
+/* A line. */
+typedef struct authors_entry {
+    char what[128], note[640];
+    double difference, tolerance;
+    bool failed; /* a comparison that could not be made */
+} authors_entry;
+
 typedef struct authors {
-    const char *system; /* name of its folder */
-    char dir[1024];     /* its folder */
-    json_t *about;      /* about.json */
-    pl_st_reader *io;   /* io.safetensors */
-    bool *used;         /* by tensor of io */
-    pl_arena mem;       /* until the system is done */
-    bool quiet;         /* print only lines that differ */
+    const char *system;   /* name of its folder */
+    char dir[1024];       /* its folder */
+    json_t *about;        /* about.json */
+    pl_st_reader *io;     /* io.safetensors */
+    bool *used;           /* by tensor of io */
+    pl_arena mem;         /* until the system is done */
+    bool quiet;           /* print only lines that differ */
+    bool wide;            /* compute in f64 */
+    authors_entry *entry; /* the lines so far */
+    int n_entries;
     int lines, bad;
 } authors;
 
@@ -71,13 +86,12 @@ void authors_term(authors *a, const char *what, double got, double want, double 
 /* ---- about.json --------------------------------------------------------------------------- */
 /* The value at a path of keys between dots; NULL: there is none. */
 json_t *authors_at(const authors *a, const char *path);
+/* The error of the authors' f32 that float64.tensors or float64.scalars states for a line: for its
+ * whole name, for the part before the first slash or space, or for its last word; 0: none. */
+double authors_stated(const authors *a, const char *what);
 /* A number or a whole number; a missing one is a line that differs. */
 double authors_number(authors *a, const char *path);
 int64_t authors_int(authors *a, const char *path);
-/* The tolerance plus twice the error that float64.tensors or float64.scalars states for this name,
- * or for the part of the name before its first slash; at most three times the tolerance, or one and
- * a half times that error if this is more. */
-double authors_tolerance(const authors *a, double tolerance, const char *name);
 /* A text; a missing one is a line that differs, and "". */
 const char *authors_text(authors *a, const char *path);
 /* Whether float64.rounding_only names the gradient KIND/NAME, or NAME for all kinds; kind NULL: a

@@ -223,7 +223,7 @@ static void step_term(authors *a, int k, const char *name, double got, double to
 {
     char what[96];
     snprintf(what, sizeof what, "step %d %s", k, name);
-    authors_term(a, what, got, step_number(a, k, name), authors_tolerance(a, tolerance, name));
+    authors_term(a, what, got, step_number(a, k, name), tolerance);
 }
 
 /* Relative rounding of f32 in a mean of logits, numbers around 1, that cancel to g. */
@@ -269,8 +269,7 @@ static void net_term(authors_net *net, authors *a, int k, const char *name, pl_v
 {
     char what[96];
     snprintf(what, sizeof what, "step %d %s", k, name);
-    authors_net_term(net, pl_arena_strdup(&a->mem, what), v, step_number(a, k, name),
-                     authors_tolerance(a, tolerance, name));
+    authors_net_term(net, pl_arena_strdup(&a->mem, what), v, step_number(a, k, name), tolerance);
 }
 
 /* The adaptive weights of the step: its terms enter the history before they are weighed. */

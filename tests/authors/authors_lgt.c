@@ -50,7 +50,9 @@ static void sizes(authors *a, authors_keys *k, bool plus)
     if (!authors_tensor(a, "in/src", AUTHORS_PLAIN, &t)) authors_fail(a, "in/src", "missing");
     authors_key(k, "batch=%lld", (long long)t.dim[0]);
     authors_key(k, "latent=%lld", (long long)t.dim[2]);
+    authors_key(k, "latent_columns=%lld", (long long)t.dim[3]);
     static const char *const pairs[][2] = {
+        {"model.channels", "config.model.latent_channels"},
         {"model.base", "config.model.base_channels"},
         {"model.cond", "config.model.style_dim"},
         {"model.time", "config.model.time_dim"},
@@ -260,18 +262,19 @@ static void feed(const authors_program *p, const variant *v)
     double dropped = v->dropped;
     int scales;
     const int64_t *scale = pl_config_ints(c, "loss.scales", &scales);
-    int64_t side = pl_config_int(c, "latent"), batch = pl_config_int(c, "batch");
+    lgt_shape s = lgt_shape_of(c);
+    int64_t batch = pl_config_int(c, "batch");
     for (int i = 0; i < 3; i++) authors_set(p, latents[i][0], latents[i][1], CF);
     authors_set(p, "u", "in/u", AUTHORS_PLAIN);
     authors_set(p, "style", "in/style", AUTHORS_PLAIN);
     authors_set_values(p, "uncond", &dropped, 1);
-    set_choice(p, "positions", "in/positions", side * side);
+    set_choice(p, "positions", "in/positions", s.rows * s.columns);
     for (int i = 0; i < scales; i++) {
         char ours[32], theirs[32];
-        int64_t patches = side + (scale[i] % 2 == 0);
+        int64_t more = scale[i] % 2 == 0;
         snprintf(ours, sizeof ours, i ? "rows%d" : "rows", i);
         snprintf(theirs, sizeof theirs, "in/rows%d", i);
-        set_choice(p, ours, theirs, batch * patches * patches);
+        set_choice(p, ours, theirs, batch * (s.rows + more) * (s.columns + more));
         snprintf(ours, sizeof ours, i ? "directions%d" : "directions", i);
         snprintf(theirs, sizeof theirs, "in/directions%d", i);
         authors_set(p, ours, pl_arena_strdup(&a->mem, theirs), AUTHORS_PLAIN);

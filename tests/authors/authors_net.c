@@ -52,6 +52,7 @@ authors_net *authors_net_new(authors *a, pl_run *run, bool training)
     net->store = pl_store_new();
     net->graph = pl_graph_new(net->store);
     net->m = pl_nn_new(net->graph, training);
+    if (a->wide) net->m->dtype = PL_F64;
     return net;
 }
 
@@ -131,7 +132,7 @@ static void compare_gradients(authors_net *net, lab *l, int program)
         else
             authors_gradient(&all, s, name, &t, got);
     }
-    authors_print(&all, authors_tolerance(net->a, net->grad.tolerance, net->grad.kind));
+    authors_print(&all, net->grad.tolerance);
 }
 
 /* Copies the slots of the run that have the network's names. */
@@ -191,6 +192,7 @@ static pl_status run_net(authors_net *net, lab *l)
 void authors_net_run(authors_net *net)
 {
     lab *l = lab_new(net->store);
+    lab_allow_slack(l);
     if (run_net(net, l) != PL_OK)
         authors_fail(net->a, net->n_out ? net->out[0].tensor : "network", "%s", pl_error_text());
     pl_nn_free(net->m);

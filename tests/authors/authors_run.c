@@ -39,7 +39,7 @@ pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, 
 {
     pl_run *run = NULL;
     pl_status rc = pl_run_open(config, k->text, k->n, &run);
-    if (rc == PL_OK) rc = start(run, f64);
+    if (rc == PL_OK) rc = start(run, f64 || a->wide);
     if (rc == PL_OK) return run;
     authors_fail(a, config, "%s", pl_error_text());
     pl_run_free(run);
@@ -314,7 +314,7 @@ void authors_gradients(const authors_program *p, const char *kind, const char *s
         else
             authors_gradient(&all, s, name, &type, got);
     }
-    authors_print(&all, authors_tolerance(p->a, tolerance, kind));
+    authors_print(&all, tolerance);
 }
 
 void authors_deltas(authors *a, pl_run *run, double *const *before, const char *kind,

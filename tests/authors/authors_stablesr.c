@@ -87,6 +87,7 @@ static void sizes(authors *a, authors_keys *k)
         {"model.head_dim", UNET "num_head_channels"}, {"struct.out", UNET "semb_channels"},
         {"struct.width", MAPS "model_channels"},      {"struct.blocks", MAPS "num_res_blocks"},
         {"struct.heads", MAPS "num_heads"},           {"vae.width", VAE "ch"},
+        {"vae.blocks", VAE "num_res_blocks"},         {"model.depth", UNET "transformer_depth"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         authors_key(k, "%s=%lld", pairs[i][0], (long long)authors_int(a, pairs[i][1]));

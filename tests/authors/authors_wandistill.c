@@ -87,7 +87,7 @@ static wan_config sizes_of(const pl_run *run)
                         .teacher_freq = pl_config_int(c, "teacher.freq"),
                         .teacher_heads = (int)pl_config_int(c, "teacher.heads"),
                         .teacher_layers = (int)pl_config_int(c, "teacher.layers"),
-                        .teacher_dtype = PL_F32};
+                        .teacher_dtype = run->purpose.f64 ? PL_F64 : PL_F32};
 }
 
 /* ---- networks alone --------------------------------------------------------------------- */
@@ -152,7 +152,7 @@ static void check_step(authors *a, pl_run *run, const char *kind, authors_namer 
     }
     double loss = authors_scalar(&p, "loss");
     snprintf(name, sizeof name, "loss_%s", kind);
-    authors_term(a, name, loss, authors_number(a, name), authors_tolerance(a, AUTHORS_TERM, kind));
+    authors_term(a, name, loss, authors_number(a, name), AUTHORS_TERM);
     snprintf(name, sizeof name, "%s/loss", kind);
     pl_type scalar = PL_RANK0(PL_F64);
     authors_output(a, name, AUTHORS_PLAIN, &scalar, &loss);

@@ -69,6 +69,13 @@ TEST(authors_of_many_sizes_agree)
              pl_test_dir());
     CHECK_INT(system(text), 0);
     check_folder(pl_test_path("2"), NULL, 200);
+    /* drawn: an autoencoder of another depth, two transformer blocks, latents of 12 x 20 */
+    snprintf(text, sizeof text,
+             "%s -W ignore tools/oracle/author_folders.py %s/drawn --draws 3 --case 2 --seed 77 "
+             ">/dev/null 2>&1",
+             python, pl_test_dir());
+    CHECK_INT(system(text), 0);
+    check_folder(pl_test_path("drawn/2"), NULL, 180);
 }
 
 /* The example of the rule that every about.json states. */

@@ -8,6 +8,7 @@ typedef struct lab lab;
 lab *lab_new(pl_store *s); /* the store is the caller's */
 void lab_free(lab *l);
 /* Takes the graph over; returns its number, to be used below. */
+void lab_allow_slack(lab *l); /* arenas may be larger than the bytes alive at once */
 int lab_add(lab *l, pl_graph *g);
 /* After the last lab_add: memory for the slots (zero) and the programs. */
 pl_status lab_open(lab *l) PL_MUST_USE;

@@ -246,7 +246,7 @@ static pl_val lgt_model(pl_nn *m, int64_t batch)
 {
     lgt_config c = lgt_tiny;
     pl_graph *g = m->g;
-    pl_type type = PL_TYPE(PL_F32, batch, c.latent, c.latent, 4);
+    pl_type type = PL_TYPE(PL_F32, batch, c.latent.rows, c.latent.columns, 4);
     pl_val x = pl_input(g, "x", type), y = pl_input(g, "target", type);
     pl_val t = pl_input(g, "t", PL_TYPE(PL_F32, batch));
     pl_val style = pl_input(g, "style", PL_TYPE(PL_I64, batch));

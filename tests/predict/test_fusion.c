@@ -11,6 +11,7 @@
 #include "tests/predict/predicted.h"
 #include "tests/predict/slot_file.h"
 #include "tests/recipes/peer.h"
+#include "train/files/naming.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static const struct {
 
 TEST(stablesr_fused_decoder_matches_pytorch)
 {
-    vae_sizes c = {.width = 32, .mult = {1, 1, 2, 2}, .fusion_blocks = 2};
+    vae_sizes c = {.width = 32, .mult = {1, 1, 2, 2}, .levels = 4, .blocks = 2, .fusion_blocks = 2};
     for (int half = 0; half < 2; half++) {
         pl_store *store = pl_store_new();
         pl_graph *g = pl_graph_new(store);
@@ -68,7 +69,7 @@ TEST(stablesr_fused_decoder_matches_pytorch)
 /* Files with fusion layers are recognised; the weight decides, and the decoder sees the picture. */
 TEST(stablesr_predictions_fuse_where_the_file_has_the_layers)
 {
-    vae_sizes c = {.width = 32, .mult = {1, 1, 1, 1}, .fusion_blocks = 2};
+    vae_sizes c = {.width = 32, .mult = {1, 1, 1, 1}, .levels = 4, .blocks = 2, .fusion_blocks = 2};
     const char *const more[] = {"loss.logvar"};
     static uint8_t rgb[16 * 16 * 3];
     const char *d = pl_test_dir();
@@ -134,4 +135,63 @@ TEST(stablesr_fusion_of_a_checkpoint_matches_pytorch)
         pl_run_free(run);
     }
     free(image), free(z);
+}
+
+/* An autoencoder of three levels and one block: a picture is four times its latent. Its decoder's
+ * levels have diffusers' numbers counted from the coarsest one. */
+TEST(stablesr_autoencoder_may_have_other_levels)
+{
+    const char *d = pl_test_dir();
+    static uint8_t rgb[12 * 16 * 3];
+    static const char *const keys[] = {
+        "part=vae",     "vae.encode=true", "vae.width=32", "vae.mult=[1, 1, 2]",
+        "vae.blocks=1", "image=32",        "latent=8"};
+    int w, h;
+    WANT_BIN();
+    for (int i = 0; i < 12 * 16 * 3; i++) rgb[i] = (uint8_t)(i * i % 251);
+    CHECK_OK(small_run_save("stablesr/tiny", keys, 7, pl_test_path("vae.safetensors")));
+    CHECK_OK(pl_png_save(pl_test_path("a.png"), 12, 16, 3, rgb));
+#define THREE "'vae.mult=[1, 1, 2]' vae.blocks=1 image=32 latent=8 model.depth=2 "
+    CHECK_RUN(cli_run(IN "$P train " TOY THREE "--out run --quiet && "
+                         "$P predict run --input a.png --out got predict.steps=1 predict.upscale=2 "
+                         "vae.weights=vae.safetensors "
+                         "--quiet && $P export run --as diffusers --out folder --quiet && "
+                         "grep -q 'transformer_layers_per_block\": 2' folder/unet/config.json",
+                      d),
+              0, "");
+    uint8_t *made = predicted_pixels("got/a.png", &w, &h);
+    CHECK(made && w == 24 && h == 32);
+    free(made);
+    CHECK_RUN(cli_run(IN "$P train " TOY "'vae.mult=[1, 1, 2]' --out no --quiet", d), 2,
+              "an image has 4 times a latent's side");
+    CHECK_RUN(cli_run(IN "$P train " TOY "'vae.mult=[1, 1, 1, 1, 1, 1, 1]' --out no --quiet", d), 2,
+              "vae.mult wants 1 to 6 numbers, got 7");
+}
+
+static const pl_naming *naming(const char *name)
+{
+    for (const pl_naming *n = vae_namings; n->name; n++)
+        if (strcmp(n->name, name) == 0) return n;
+    return NULL;
+}
+
+TEST(stablesr_autoencoder_has_diffusers_names_at_every_depth)
+{
+    static const char *const keys[] = {"vae.mult=[1, 1, 2]", "image=32", "latent=8"};
+    static const char *const names[][2] = {
+        {"vae.decoder.up.2.block.1.conv1.weight", "decoder.up_blocks.0.resnets.1.conv1.weight"},
+        {"vae.decoder.up.0.block.0.nin_shortcut.bias",
+         "decoder.up_blocks.2.resnets.0.conv_shortcut.bias"},
+        {"vae.decoder.up.1.upsample.conv.weight", "decoder.up_blocks.1.upsamplers.0.conv.weight"},
+        {"vae.encoder.down.2.block.0.conv1.weight", "encoder.down_blocks.2.resnets.0.conv1.weight"},
+    };
+    pl_run *run = NULL;
+    CHECK_OK(pl_run_open("stablesr/tiny", keys, 3, &run));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        pl_slot s = {.name = names[i][0], .type = PL_TYPE(PL_F32, 4)};
+        pl_published to;
+        CHECK(pl__naming_find(naming("diffusers"), pl_run_config(run), &s, &to));
+        CHECK_MSG(strcmp(to.name, names[i][1]) == 0, "%s", to.name);
+    }
+    pl_run_free(run);
 }

@@ -183,3 +183,26 @@ TEST(lgt_predictions_refuse_what_they_cannot_use)
               "000");
     CHECK_RUN(cli_run(IN "test -d old -a ! -e old/a", d), 0, "");
 }
+
+/* Latents of 8 x 12 positions and three channels: data, training, files and predictions keep the
+ * shape, and pixels of the 12 columns come from their own position. */
+TEST(lgt_takes_latents_that_are_not_square)
+{
+    const char *d = pl_test_dir();
+    pl_type t;
+    WANT_BIN();
+#define WIDE "latent=8 latent_columns=12 model.channels=3 "
+    CHECK_RUN(cli_run(IN "$P generate " TOY WIDE "--raw --out pt --samples 8 --eval-samples 2 "
+                         "--quiet && $P train " TOY WIDE "data.latents=pt --out run --quiet && "
+                         "$P predict run --input pt/style0 --out got --quiet && "
+                         "$P predict run --input got/latents.npy --out again --quiet",
+                      d),
+              0, "");
+    float *got = predicted_numbers("got/latents.npy", &t);
+    CHECK(got && t.rank == 4 && t.dim[1] == 3 && t.dim[2] == 8 && t.dim[3] == 12);
+    free(got);
+    CHECK_RUN(cli_run(IN "$P train " TOY "data.latents=pt --out no --quiet", d), 5,
+              "its tensor is [3,8,12], wanted is [4,8,8]");
+    CHECK_RUN(cli_run(IN "$P train " TOY "latent_columns=10 --out no --quiet", d), 2,
+              "got 32, 8 and 10");
+}

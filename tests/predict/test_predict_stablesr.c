@@ -105,7 +105,7 @@ static void write_vae(void)
 /* The same with fusion layers, and weights that are known. */
 static void write_fused_vae(void)
 {
-    vae_sizes c = {.width = 32, .mult = {1, 1, 1, 1}, .fusion_blocks = 2};
+    vae_sizes c = {.width = 32, .mult = {1, 1, 1, 1}, .levels = 4, .blocks = 2, .fusion_blocks = 2};
     slot_file o = {.of = "vae.", .value = predicted_weight};
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);

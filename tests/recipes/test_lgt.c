@@ -14,6 +14,7 @@
 
 /* ---- files of torch.save ---------------------------------------------------------------- */
 enum { SIDE = 8, NUMBERS = 4 * SIDE * SIDE };
+static const lgt_shape SHAPE = {SIDE, SIDE, 4};
 
 /* Value of the files in tests/data/lgt at channel c, row y, column x. */
 static float held(int c, int y, int x)
@@ -40,19 +41,19 @@ TEST(lgt_reads_pytorch_tensors_of_every_layout)
     for (int i = 0; i < 5; i++) {
         snprintf(path, sizeof path, "tests/data/lgt/%s.pt", good[i]);
         memset(got, 0, sizeof got);
-        CHECK_OK(lgt_pt_read(path, SIDE, got));
+        CHECK_OK(lgt_pt_read(path, SHAPE, got));
         CHECK_MSG(as_held(got), "%s", path);
     }
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "tests/data/lgt/%s.pt", bad[i]);
-        CHECK_INT(lgt_pt_read(path, SIDE, got), PL_ERR_DATA);
+        CHECK_INT(lgt_pt_read(path, SHAPE, got), PL_ERR_DATA);
         CHECK_MSG(strstr(pl_error_text(), why[i]), "%s", pl_error_text());
     }
 
-    CHECK_INT(lgt_pt_read("tests/data/lgt/plain.pt", 16, got), PL_ERR_DATA);
+    CHECK_INT(lgt_pt_read("tests/data/lgt/plain.pt", (lgt_shape){16, 16, 4}, got), PL_ERR_DATA);
     CHECK_MSG(strstr(pl_error_text(), "[4,8,8]") && strstr(pl_error_text(), "[4,16,16]"), "%s",
               pl_error_text());
-    CHECK_INT(lgt_pt_read("tests/data/lgt/none.pt", SIDE, got), PL_ERR_DATA);
+    CHECK_INT(lgt_pt_read("tests/data/lgt/none.pt", SHAPE, got), PL_ERR_DATA);
 }
 
 static bool put(const char *name, const void *x, size_t n)
@@ -77,12 +78,12 @@ TEST(lgt_refuses_files_that_are_cut_or_damaged)
     int refused = 0;
     for (size_t i = 0; i < n; i += 11) {
         CHECK(put("cut.pt", all, i));
-        CHECK_INT(lgt_pt_read(pl_test_path("cut.pt"), SIDE, got), PL_ERR_DATA);
+        CHECK_INT(lgt_pt_read(pl_test_path("cut.pt"), SHAPE, got), PL_ERR_DATA);
     }
     for (size_t i = 0; i < n; i += 5) {
         all[i] ^= 0xFF;
         CHECK(put("bent.pt", all, n));
-        refused += lgt_pt_read(pl_test_path("bent.pt"), SIDE, got) != PL_OK;
+        refused += lgt_pt_read(pl_test_path("bent.pt"), SHAPE, got) != PL_OK;
         all[i] ^= 0xFF;
     }
     CHECK(refused > 20);
@@ -92,8 +93,8 @@ TEST(lgt_files_read_back_the_same)
 {
     float x[NUMBERS], y[NUMBERS];
     for (int i = 0; i < NUMBERS; i++) x[i] = (float)sin(i * 0.37);
-    CHECK_OK(lgt_pt_write(pl_test_path("x.pt"), SIDE, x));
-    CHECK_OK(lgt_pt_read(pl_test_path("x.pt"), SIDE, y));
+    CHECK_OK(lgt_pt_write(pl_test_path("x.pt"), SHAPE, x));
+    CHECK_OK(lgt_pt_read(pl_test_path("x.pt"), SHAPE, y));
 
     CHECK(memcmp(x, y, sizeof x) == 0);
     const char *python = pl_test_long() ? cli_python("torch") : NULL;
@@ -151,7 +152,7 @@ static int folder_of(const float *x, int files)
     for (int i = 0; i < 2 * files; i++) {
         snprintf(name, sizeof name, "set/style%d/%06d.pt", i % 2, i / 2);
         if (access(pl_test_path(name), R_OK) == 0 &&
-            lgt_pt_read(pl_test_path(name), SIDE, got) == PL_OK && memcmp(got, x, sizeof got) == 0)
+            lgt_pt_read(pl_test_path(name), SHAPE, got) == PL_OK && memcmp(got, x, sizeof got) == 0)
             return i % 2;
     }
     return -1;
@@ -254,7 +255,7 @@ static pl_status way(bool shrinking, int steps, double t0, double *out)
     pl_graph *g = pl_graph_new(store);
     pl_nn *m = pl_nn_new(g, false);
     lgt_config c = {.batch = 1,
-                    .latent = 4,
+                    .latent = {4, 4, 4},
                     .base = 32,
                     .cond = 4,
                     .styles = 1,

@@ -75,7 +75,7 @@ static void fill_weights(lab *l, const pl_store *store)
 
 TEST(stablesr_vae_matches_pytorch)
 {
-    vae_sizes c = {.width = 32, .mult = {1, 1, 2, 2}};
+    vae_sizes c = {.width = 32, .mult = {1, 1, 2, 2}, .levels = 4, .blocks = 2};
     pl_store *store = pl_store_new();
     pl_graph *g = pl_graph_new(store);
     pl_nn *m = pl_nn_new(g, false);

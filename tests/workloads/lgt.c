@@ -5,7 +5,7 @@
 enum { ACCUMULATE = 2 };
 
 const lgt_config lgt_full = {.batch = 32,
-                             .latent = 32,
+                             .latent = {32, 32, 4},
                              .base = 128,
                              .cond = 256,
                              .styles = 2,
@@ -20,7 +20,7 @@ const lgt_config lgt_full = {.batch = 32,
                              .w_content = 1,
                              .w_velocity = 0.01};
 const lgt_config lgt_tiny = {.batch = 2,
-                             .latent = 8,
+                             .latent = {8, 8, 4},
                              .base = 32,
                              .cond = 16,
                              .styles = 2,
@@ -49,7 +49,7 @@ void lgt_micro(pl_nn *m, const void *config)
     const lgt_config *c = config;
     const double epsilon = 0.01, part = 1.0 / ACCUMULATE;
     pl_graph *g = m->g;
-    pl_type image = PL_TYPE(PL_F32, c->batch, c->latent, c->latent, 4);
+    pl_type image = lgt_batch_type(c, PL_F32);
     pl_val u = pl_input(g, "u", PL_TYPE(PL_F32, c->batch));
     lgt_batch in = {.src = pl_input(g, "src", image),
                     .style_ref = pl_input(g, "style_ref", image),

@@ -2,6 +2,7 @@
 """author_folders.py - folders of reference numbers of other seeds and sizes, for tools/check-authors.
 
     author_folders.py OUT [--system NAME] [--case N] [--seed N]     writes OUT/CASE/SYSTEM for every case of CASES
+    author_folders.py OUT --draws N [--seed N]                      writes N folders per system of sizes drawn from the seed
     author_folders.py --like DIR                                    computes DIR again from its weights and inputs, prints the differences
 
 The networks and steps are our own transcription of the authors' programs, with their names of modules. --like shows how far it is from a
@@ -11,6 +12,7 @@ import argparse
 import json
 import math
 import os
+import random
 import sys
 
 import torch
@@ -229,7 +231,7 @@ def cloud_case(c, g):
     a = {"image_shape": list(c["image"]), "temporal_frames": t, "scalar_features": 3, "leaky_relu_slope": 0.01,
          "cnn_layers": [{"out_channels": o, "params": {"kernel_size": 3, "padding": 1}, "pool": {"kernel_size": 2, "stride": 2},
                          "dropout": 0.25, **({"film": True} if i == 0 else {})} for i, o in enumerate(c["channels"])],
-         "dense_layers": [{"size": n, "batch_norm": True, "dropout": 0.5 - 0.2 * i} for i, n in enumerate(c["dense"])],
+         "dense_layers": [{"size": n, "batch_norm": True, "dropout": max(0.5 - 0.2 * i, 0.0)} for i, n in enumerate(c["dense"])],
          "use_spatial_attention": c.get("spatial", True), "use_temporal_attention": c.get("temporal", True)}
     about = {"constructed": {"MultimodalRegressionModel": a}, "weights": {"file": "cloud.pth"},
              "optimiser": {"type": "AdamW", "lr": c.get("lr", 1e-3), "weight_decay": c.get("decay", 0.04), "betas": [0.9, 0.999], "eps": 1e-8},
@@ -422,14 +424,15 @@ def lgt_case(c, g):
                 "ode_integration_steps": c["steps"], "use_amp": False}
     about = {"constructed": {"LGTUNet": m}, "config": {"model": m, "loss": loss, "training": training}, "epoch": c.get("epoch", 4),
              "weights": {"files": ["epoch_%04d.pt" % c.get("epoch", 4), "plus_changed.pt"]}}
-    rand, side, b = lambda *s: torch.randn(*s, generator=g), c["latent"], c["batch"]
-    inputs = {f"in/{k}": rand(b, m["latent_channels"], side, side) for k in ("src", "style_ref", "x0")}
+    rand, b = lambda *s: torch.randn(*s, generator=g), c["batch"]
+    h, w = c["latent"] if isinstance(c["latent"], (list, tuple)) else (c["latent"],) * 2
+    inputs = {f"in/{k}": rand(b, m["latent_channels"], h, w) for k in ("src", "style_ref", "x0")}
     inputs.update({"in/u": torch.rand(b, generator=g), "in/style": torch.randint(m["num_styles"], (b,), generator=g),
                    "in/drop_no": torch.tensor([0.9]), "in/drop_yes": torch.tensor([0.01])})
-    if side * side > loss["max_spatial_samples"]:
-        inputs["in/positions"] = torch.randperm(side * side, generator=g)[:loss["max_spatial_samples"]]
+    if h * w > loss["max_spatial_samples"]:
+        inputs["in/positions"] = torch.randperm(h * w, generator=g)[:loss["max_spatial_samples"]]
     for i, k in enumerate(loss["swd_scales"] if loss["use_multiscale_swd"] else [loss["patch_size"]]):
-        n = b * (side + (k % 2 == 0)) ** 2
+        n = b * (h + (k % 2 == 0)) * (w + (k % 2 == 0))
         if n > loss["max_samples"]:
             inputs[f"in/rows{i}"] = torch.randperm(n, generator=g)[:loss["max_samples"]]
         inputs[f"in/directions{i}"] = rand(m["latent_channels"] * k * k, loss["num_projections"])
@@ -578,16 +581,17 @@ def wan_teacher(t):
 
 
 def wan_case(c, g):
-    s = {"model_type": "WanLiteStudent", "hidden_size": c["hidden"], "depth": c["depth"], "num_heads": c["heads"], "num_channels": 4,
+    s = {"model_type": "WanLiteStudent", "hidden_size": c["hidden"], "depth": c["depth"], "num_heads": c["heads"], "num_channels": c.get("channels", 4),
          "image_size": 16 * c["latent"], "patch_size": 16, "text_max_length": 77, "text_encoder_output_dim": c["text"][1],
          "projection_factor": 1.0}
-    t = {"patch_size": [1, 2, 2], "num_attention_heads": c["teacher"][0], "attention_head_dim": c["teacher"][1], "in_channels": 16,
-         "out_channels": 16, "text_dim": c["text"][1], "freq_dim": c.get("freq", 16), "ffn_dim": c["ffn"], "num_layers": c["layers"]}
+    t = {"patch_size": [1, 2, 2], "num_attention_heads": c["teacher"][0], "attention_head_dim": c["teacher"][1],
+         "in_channels": c.get("wide", 16), "out_channels": c.get("wide", 16), "text_dim": c["text"][1], "freq_dim": c.get("freq", 16), "ffn_dim": c["ffn"], "num_layers": c["layers"]}
     about = {"constructed": {"WanLiteStudent": s, "WanTransformer3DModel": t}, "lr": c.get("lr", 1e-4)}
     rand, side, b = lambda *n: torch.randn(*n, generator=g), c["latent"], c["batch"]
+    n, wide_n = s["num_channels"], t["in_channels"]
     inputs = {"in/t": torch.randint(1000, (1,), generator=g), "in/t2": torch.randint(1000, (b,), generator=g),
-              "in/latents": rand(1, 4, side, side), "in/latents2": rand(b, 4, side, side), "in/lift.weight": rand(16, 4, 1, 1, 1) / 2,
-              "in/lift.bias": 0.1 * rand(16), "in/project.weight": rand(16, 4, 1, 1) / 2, "in/project.bias": 0.1 * rand(16),
+              "in/latents": rand(1, n, side, side), "in/latents2": rand(b, n, side, side), "in/lift.weight": rand(wide_n, n, 1, 1, 1) / 2,
+              "in/lift.bias": 0.1 * rand(wide_n), "in/project.weight": rand(wide_n, n, 1, 1) / 2, "in/project.bias": 0.1 * rand(wide_n),
               "in/text": rand(1, *c["text"]), "in/text2": rand(b, *c["text"])}
     inputs["in/lifted2"] = F.conv3d(inputs["in/latents2"].unsqueeze(2), inputs["in/lift.weight"], inputs["in/lift.bias"])
     student, teacher = WanStudent(s), wan_teacher(t)
@@ -638,7 +642,7 @@ def wan_run(about, files, inputs, dtype):
         made["out/teacher_of_zeros"] = run(0 * i["lifted2"], i["t2"], i["text2"])
         lifted = F.conv3d(i["latents2"].unsqueeze(2), i["lift.weight"], i["lift.bias"])
         made["mended/teacher"] = run(lifted, i["t2"], i["text2"]).squeeze(2)
-        zeros = torch.zeros(1, 16, 1, *i["latents"].shape[2:], dtype=dtype)
+        zeros = torch.zeros(1, t["in_channels"], 1, *i["latents"].shape[2:], dtype=dtype)
         made["seed/teacher"] = run(zeros, i["t"], i["text"])
     before = clone(student.state_dict())
     opt = torch.optim.AdamW(student.parameters(), lr=about["lr"])
@@ -651,7 +655,7 @@ def wan_run(about, files, inputs, dtype):
     about["loss_seed"] = float(loss)
     student.load_state_dict(files["student"])
     student.zero_grad()
-    project = nn.Conv2d(4, 16, 1)
+    project = nn.Conv2d(s["num_channels"], t["in_channels"], 1)
     project.load_state_dict({"weight": i["project.weight"], "bias": i["project.bias"]})
     opt = torch.optim.AdamW([*student.parameters(), *project.parameters()], lr=about["lr"])
     y = project(student(i["latents2"], i["t2"], i["text2"]))
@@ -1188,25 +1192,29 @@ class SrAttention(nn.Module):
 
 
 class SrTransformer(nn.Module):
-    def __init__(self, c, context, width, groups):
+    def __init__(self, c, context, width, groups, depth):
         super().__init__()
         self.norm, self.proj_in = nn.GroupNorm(groups, c, eps=1e-6), nn.Linear(c, c)
-        block = nn.Module()
-        block.attn1, block.attn2 = SrAttention(c, c, width), SrAttention(c, context, width)
-        block.ff = nn.Module()
-        block.ff.net = nn.ModuleList([nn.Module(), nn.Identity(), nn.Linear(4 * c, c)])
-        block.ff.net[0].proj = nn.Linear(c, 8 * c)
-        block.norm1, block.norm2, block.norm3 = (nn.LayerNorm(c) for _ in range(3))
-        self.transformer_blocks, self.proj_out = nn.ModuleList([block]), nn.Linear(c, c)
+
+        def block():
+            b = nn.Module()
+            b.attn1, b.attn2 = SrAttention(c, c, width), SrAttention(c, context, width)
+            b.ff = nn.Module()
+            b.ff.net = nn.ModuleList([nn.Module(), nn.Identity(), nn.Linear(4 * c, c)])
+            b.ff.net[0].proj = nn.Linear(c, 8 * c)
+            b.norm1, b.norm2, b.norm3 = (nn.LayerNorm(c) for _ in range(3))
+            return b
+        self.transformer_blocks, self.proj_out = nn.ModuleList(block() for _ in range(depth)), nn.Linear(c, c)
 
     def forward(self, x, context):
         b, c, h, w = x.shape
-        y, k = self.proj_in(self.norm(x).flatten(2).transpose(1, 2)), self.transformer_blocks[0]
-        z = k.norm1(y)
-        y = y + k.attn1(z, z)
-        y = y + k.attn2(k.norm2(y), context)
-        v, gate = k.ff.net[0].proj(k.norm3(y)).chunk(2, -1)
-        y = y + k.ff.net[2](v * F.gelu(gate))
+        y = self.proj_in(self.norm(x).flatten(2).transpose(1, 2))
+        for k in self.transformer_blocks:
+            z = k.norm1(y)
+            y = y + k.attn1(z, z)
+            y = y + k.attn2(k.norm2(y), context)
+            v, gate = k.ff.net[0].proj(k.norm3(y)).chunk(2, -1)
+            y = y + k.ff.net[2](v * F.gelu(gate))
         return x + self.proj_out(y).transpose(1, 2).reshape(b, c, h, w)
 
 
@@ -1239,7 +1247,7 @@ class SrUnet(nn.Module):
         self.width, te = c, 4 * c
         spade = (u["semb_channels"], w["spade"])
         res = lambda i, o: SrRes(i, o, te, groups, spade)
-        attn = lambda ch: SrTransformer(ch, u["context_dim"], u["num_head_channels"], groups)
+        attn = lambda ch: SrTransformer(ch, u["context_dim"], u["num_head_channels"], groups, u["transformer_depth"])
         self.time_embed = one(nn.Linear(c, te), nn.SiLU(), nn.Linear(te, te))
         down, ch, skips = [nn.ModuleList([conv3(8, c)])], c, [c]
         for level, m in enumerate(mult):
@@ -1415,10 +1423,10 @@ def sr_tables():
 def sr_case(c, g):
     u = {"image_size": 32, "in_channels": 4, "out_channels": 4, "model_channels": c["width"], "attention_resolutions": c["attention"],
          "num_res_blocks": c["blocks"], "channel_mult": c["mult"], "num_head_channels": c["head"], "use_spatial_transformer": True,
-         "use_linear_in_transformer": True, "transformer_depth": 1, "context_dim": c["context"][1], "semb_channels": c["maps"],
+         "use_linear_in_transformer": True, "transformer_depth": c.get("depth", 1), "context_dim": c["context"][1], "semb_channels": c["maps"],
          "use_edge_processing": True, "edge_input_channels": 3}
     d = {"double_z": True, "z_channels": 4, "resolution": c["image"], "in_channels": 3, "out_ch": 3, "ch": c["vae"][0], "ch_mult": c["vae"][1],
-         "num_res_blocks": 2, "attn_resolutions": [], "dropout": 0.0}
+         "num_res_blocks": c.get("vae_blocks", 2), "attn_resolutions": [], "dropout": 0.0}
     s = {"image_size": 96, "in_channels": 4, "model_channels": c["struct"][0], "out_channels": c["maps"], "num_res_blocks": c["struct"][2],
          "attention_resolutions": c["struct"][3], "channel_mult": c["struct"][1], "num_heads": c["struct"][4], "num_head_channels": -1}
     latent = c["image"] >> (len(c["vae"][1]) - 1)
@@ -1554,6 +1562,59 @@ CASES = {
     ],
 }
 
+
+
+def draw_cloud(r):
+    levels = r.randint(1, 5)
+    return dict(batch=r.randint(2, 7), image=(r.randint(1, 6), r.randint(1 << levels, 48), r.randint(1 << levels, 56)),
+                channels=[r.randint(3, 40) for _ in range(levels)], dense=[r.randint(4, 40) for _ in range(r.randint(1, 4))],
+                k=r.choice([0.2, 0.35, 0.6, 1.0]), factor=r.choice([1.0, 1.5, 3.0]), lr=r.choice([1e-4, 1e-3]), decay=r.choice([0.0, 0.04]))
+
+
+def draw_lgt(r):
+    sizes = r.sample([2, 3, 4, 5, 7], r.randint(1, 3))
+    styles = r.randint(1, 5)
+    c = dict(batch=r.randint(1, 5), latent=(4 * r.randint(1, 5), 4 * r.randint(1, 5)), base=32 * r.randint(1, 3), style=r.randint(4, 40),
+             time=2 * r.randint(2, 20), encoder=r.randint(1, 3), decoder=r.randint(1, 3), steps=r.randint(1, 6), samples=r.randint(20, 600),
+             positions=r.randint(5, 200), styles=styles, scales=sizes, weights=[r.choice([0.25, 1.0, 5.0]) for _ in sizes], epoch=r.randint(1, 20),
+             channels=r.choice([4, 4, 3, 8]), projections=r.randint(1, 20), velocity=r.random() < 0.7, multi=r.random() < 0.8)
+    if r.random() < 0.5:
+        c["style_weights"] = [r.choice([0.5, 1.0, 4.0, 10.0]) for _ in range(styles)]
+    return c
+
+
+def draw_wandistill(r):
+    heads, width = r.randint(1, 5), r.randint(2, 12)
+    return dict(batch=r.randint(1, 4), latent=2 * r.randint(2, 6), hidden=2 * heads * width, depth=r.randint(1, 5), heads=heads,
+                text=(r.randint(1, 12), r.randint(4, 40)), teacher=(r.randint(1, 4), 2 * r.randint(3, 16)), ffn=r.randint(16, 200),
+                layers=r.randint(1, 7), freq=2 * r.randint(2, 20), channels=r.choice([4, 4, 3, 8]), wide=r.choice([16, 16, 8, 20]))
+
+
+def draw_fluxflow(r):
+    heads, flow_heads, scales = r.randint(1, 5), r.randint(1, 4), r.randint(1, 4)
+    c = dict(dim=r.choice([n for n in range(4 * heads, 65, 4 * heads) if n <= 32 or n % 32 == 0]), scales=scales, layers=r.randint(1, 3), heads=heads, base=r.randint(3, 10), depth=r.randint(1, 3),
+             flow=4 * flow_heads * r.randint(1, 4), flow_heads=flow_heads, flow_layers=r.randint(1, 3), text=r.randint(6, 24), batch=r.randint(1, 4),
+             image=tuple((1 << scales) * r.randint(1, max(1, 40 >> scales)) for _ in range(2)), ff=r.randint(1, 3), first=r.randint(1, 9000),
+             max_hw=r.choice([256, 1024]), adv=r.choice([0.1, 0.5]), gamma=r.choice([2.0, 5.0]), bits=r.choice([0.0, 0.02]),
+             adaptive=r.random() < 0.7, tokens=r.randint(1, 4))
+    return {**c, "image": tuple(max(n, 2 << scales, 1 << c["depth"]) for n in c["image"])}
+
+
+def draw_stablesr(r):
+    levels, vae_levels = r.randint(1, 4), r.randint(3, 5)
+    latent = max(8, 1 << levels) * r.choice([1, 1, 2])
+    latent = latent if latent << (vae_levels - 1) >= 32 else 2 * latent
+    near = lambda: sorted(2 ** k for k in range(*sorted(r.sample(range(levels + 1), 2))))
+    return dict(width=32 * r.randint(1, 2), mult=[r.randint(1, 2) for _ in range(levels)], blocks=r.randint(1, 3), attention=near(),
+                head=r.choice([8, 16, 32]), context=(r.randint(1, 9), r.randint(4, 24)), maps=32 * r.randint(1, 2), depth=r.randint(1, 2),
+                struct=(32 * r.randint(1, 2), [r.randint(1, 2) for _ in range(levels)], r.randint(1, 3), near(), r.choice([1, 2, 4])),
+                vae=(32, [r.randint(1, 2) for _ in range(vae_levels)]), vae_blocks=r.randint(1, 3), image=latent << (vae_levels - 1),
+                batch=r.randint(2, 3), spade=r.randint(4, 12), edge=(r.randint(3, 9), r.randint(4, 12), [r.randint(4, 9) for _ in range(3)] + [4]),
+                groups=r.choice([[8], [16], [4, 16]]))
+
+
+DRAWS = {"cloud": draw_cloud, "lgt": draw_lgt, "wandistill": draw_wandistill, "fluxflow": draw_fluxflow, "stablesr": draw_stablesr}
+
 limit = lambda n: lambda name: n if name.startswith(("grad", "bn_after")) else (0 if is_change(name) else None)
 SYSTEMS = {
     "cloud": (cloud_case, cloud_run, cloud_write, cloud_read, limit(600)),
@@ -1588,6 +1649,7 @@ def main():
     p.add_argument("--system", choices=sorted(SYSTEMS))
     p.add_argument("--case", type=int)
     p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--draws", type=int, default=0)
     args = p.parse_args()
     torch.set_num_threads(1)
     for name in [args.system] if args.system else SYSTEMS:
@@ -1601,7 +1663,10 @@ def main():
             print(name)
             compare_folder(path, *both(run, about, read(path, about), inputs))
             continue
-        for n, sizes in enumerate(CASES[name]):
+        cases = CASES[name]
+        if args.draws:
+            cases = [DRAWS[name](random.Random(f"{name} {args.seed} {n}")) for n in range(args.draws)]
+        for n, sizes in enumerate(cases):
             if args.case is not None and n != args.case:
                 continue
             torch.manual_seed(1000 * args.seed + 10 * n)
@@ -1613,7 +1678,7 @@ def main():
             about["seed"] = args.seed
             write(path, files, about)
             write_folder(path, name, about, inputs, of32, of64, full)
-            print(path, flush=True)
+            print(path, sizes if args.draws else "", flush=True)
 
 
 if __name__ == "__main__":
