@@ -152,7 +152,8 @@ TEST(profiles_predict_attention_as_it_was_measured)
                     {256, 512, 64, true, 0.054, 0.161},    {32, 1024, 64, false, 0.030, 0.105},
                     {64, 2048, 128, true, 0.151, 0.586},   {128, 1024, 16, false, 0.085, 0.342},
                     {48, 8192, 128, false, 2.380, 10.384}, {48, 1024, 80, false, 0.051, 0.183},
-                    {16, 16384, 128, true, 1.704, 9.694},  {12, 16384, 64, true, 0.822, 5.296}};
+                    {16, 16384, 128, true, 1.704, 9.694},  {12, 16384, 64, true, 0.822, 5.296},
+                    {32, 8192, 128, true, 0.925, 5.263}};
     const pl_card *h = pl_card_find("h200");
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         for (int back = 0; back < 2; back++) {
@@ -483,4 +484,8 @@ TEST(attention_slices_divide_heads_and_batches_and_keep_the_scratch_limit)
     CHECK_INT(prime.heads, 5);
     CHECK_INT(pl_attend_dnn_slice_of(1, 1, 16384, 16384).batch, 0); /* one head is too large */
     CHECK_INT(pl_attend_dnn_slice_of(1, 7, 9000, 9000).batch, 0);   /* too few blocks at a time */
+    CHECK(pl_attend_slices_are_thin(1, 32, 8192, 8192, 128));       /* 128 blocks */
+    CHECK(!pl_attend_slices_are_thin(4, 32, 4096, 4096, 128));      /* 256 blocks */
+    CHECK(!pl_attend_slices_are_thin(1, 2, 8192, 8192, 128));       /* one slice */
+    CHECK(!pl_attend_slices_are_thin(1, 32, 8192, 8192, 256));      /* no warpgroup kernel */
 }

@@ -133,6 +133,9 @@ static bool nothing(const pl_attend *a)
 static bool dnn_takes(const pl_call *c)
 {
     pl_attend a = attend_of(c);
+    if (is_back(c) && a.causal && pl_attend_wgmma_takes(&a) &&
+        pl_attend_slices_are_thin(a.batch, a.heads, a.n, a.m, a.d))
+        return false;
     return !pl_attention_sizes_of(c).d_lse && !a.masked && pl_attend_mma_takes(&a) &&
            pl_attend_dnn_takes(&a, is_back(c));
 }

@@ -246,18 +246,33 @@ static double product_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype
            (lower ? REACH.product : REACH.product_f32);
 }
 
+/* Returns the number of heads of all batches if every query saw every key. */
+static double heads_seen(const pl_cost *c, bool back)
+{
+    return fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
+}
+
+/* Returns the number of heads of all batches; *causal: queries see about half of the keys. */
+static double attend_heads(const pl_cost *c, bool back, bool *causal)
+{
+    /* Tensors of queries and keys, two of each, or four with gradients, in 16 bits; lse in 32. */
+    double each = 2 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
+    double seen = heads_seen(c, back), heads = c->bytes > 0 ? fmax(1, c->bytes / each) : seen;
+    *causal = seen < 0.75 * heads;
+    return heads;
+}
+
 bool pl_card_dnn_attends(const pl_card *card, const pl_cost *c, pl_dtype dtype)
 {
     bool back = c->work == PL_WORK_ATTENTION_BACK;
     if (!card->dnn_attention || !is_short(dtype) || fmod(c->k, 8) != 0 || c->k > 256) return false;
     if (back && pl_attend_dnn_slice_of(1, 1, llround(c->m), llround(c->n)).batch == 0) return false;
+    bool causal;
+    int64_t heads = llround(attend_heads(c, back, &causal));
+    if (back && causal &&
+        pl_attend_slices_are_thin(1, heads, llround(c->m), llround(c->n), llround(c->k)))
+        return false;
     return c->m * c->n >= PL_ATTEND_DNN_PAIRS;
-}
-
-/* Returns the number of heads of all batches if every query saw every key. */
-static double heads_seen(const pl_cost *c, bool back)
-{
-    return fmax(1, round(c->flops / (c->m * c->n * (2 * (back ? 5 : 2) * c->k + 12))));
 }
 
 /* Returns the share of its rate that cuDNN's attention reaches in tiles of 128 queries and 128
@@ -267,10 +282,8 @@ static double heads_seen(const pl_cost *c, bool back)
 static double dnn_attend_share(const pl_card *card, const pl_cost *c, bool back)
 {
     enum { TILE = 128, WAVES = 4 };
-    /* Tensors of queries and keys, two of each, or four with gradients, in 16 bits; lse in 32. */
-    double each = 2 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
-    double seen = heads_seen(c, back), heads = c->bytes > 0 ? fmax(1, c->bytes / each) : seen;
-    bool causal = seen < 0.75 * heads;
+    bool causal;
+    double heads = attend_heads(c, back, &causal);
     double rows = ceil(c->m / TILE), walk = ceil(c->n / TILE), blocks = heads * rows;
     double ends = back ? 1 + 0.25 * causal : 1.5 + 0.75 * causal;
     double share = c->m / (rows * TILE) * c->n / TILE * (causal ? 0.5 : 1) /

@@ -229,3 +229,11 @@ pl_attend_dnn_slice pl_attend_dnn_slice_of(int64_t batch, int64_t heads, int64_t
     s.bytes = s.batch * s.heads * head;
     return s;
 }
+
+bool pl_attend_slices_are_thin(int64_t batch, int64_t heads, int64_t n, int64_t m, int64_t d)
+{
+    enum { KEYS = 128, BLOCKS = 256 };
+    if (d % 8 || d <= 32 || d > 128 || n * m < PL_ATTEND_WGMMA_PAIRS) return false;
+    pl_attend_dnn_slice s = pl_attend_dnn_slice_of(batch, heads, n, m);
+    return s.batch * s.heads < batch * heads && s.batch * s.heads * div_up(m, KEYS) < BLOCKS;
+}

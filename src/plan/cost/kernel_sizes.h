@@ -120,6 +120,9 @@ typedef struct pl_attend_dnn_slice {
     int64_t bytes;
 } pl_attend_dnn_slice;
 pl_attend_dnn_slice pl_attend_dnn_slice_of(int64_t batch, int64_t heads, int64_t n, int64_t m);
+/* Whether warpgroup products compute a causal gradient faster than cuDNN in slices: a slice fills a
+ * GPU less than twice, and its blocks differ in work (bench/results/attention_sdpa.csv). */
+bool pl_attend_slices_are_thin(int64_t batch, int64_t heads, int64_t n, int64_t m, int64_t d);
 PL_SHARED_END
 
 #endif
