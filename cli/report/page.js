@@ -475,6 +475,7 @@ function press(time_, whole_) {
     whole = whole_;
     for (const [id, on] of [['#bt', byTime], ['#bs', !byTime], ['#bw', whole], ['#bp', !whole], ['#bo', !cut]])
         $(id).setAttribute('aria-pressed', on);
+    if ($('#cut')) $('#cut').textContent = cut ? ` Most of the overhead, ${unit(D.memory.overhead)}, is cut off below.` : '';
     lay();
     redraw();
 }

@@ -55,6 +55,11 @@ static pl_status array_find(const pl_config *c, const char *name, const char *ke
     if (found && set && a->width != wanted)
         return pl_fail(PL_ERR_CONFIG, "%s is %lld, but %s has %lld numbers per row", key,
                        (long long)wanted, path, (long long)a->width);
+    struct stat st;
+    if (own && !found && stat(dir, &st) == 0 && S_ISREG(st.st_mode))
+        return pl_fail(PL_ERR_CONFIG,
+                       "data.path takes a folder and %s is a file: did you mean data.table=%s?",
+                       dir, dir);
     if (own && !found && !set)
         return pl_fail(PL_ERR_CONFIG,
                        "no file %s/train/%s.npy; set data.path, or %s for arrays in other files",

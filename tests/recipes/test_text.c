@@ -219,3 +219,16 @@ TEST(text_refuses_tokens_of_a_folder_that_the_network_does_not_have)
     CHECK_MSG(strstr(pl_error_text(), "is 257") && strstr(pl_error_text(), "rows for 0 to 255"),
               "%s", pl_error_text());
 }
+
+/* A file where a folder belongs is answered with the key that takes it. */
+TEST(text_and_tables_given_as_data_path_are_answered_with_their_key)
+{
+    WANT_BIN();
+    CHECK_RUN(
+        cli_run("cd %s && echo a,b > t.csv && $P train text/tiny data.path=t.csv train.steps=1",
+                pl_test_dir()),
+        2, "did you mean data.text=t.csv?");
+    CHECK_RUN(
+        cli_run("cd %s && $P train regress/tiny data.path=t.csv train.steps=1", pl_test_dir()), 2,
+        "did you mean data.table=t.csv?");
+}

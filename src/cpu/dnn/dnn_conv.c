@@ -94,14 +94,19 @@ static bool gathers_too_far(pl_dnn_conv_kind kind, const pl_conv *c)
            (c->ic % 16 || c->oc % 16);
 }
 
-/* In oneDNN 2.2 (Ubuntu 22.04), weight gradients of 3-D convolutions with few channels in are wrong
- * in the avx512 kernel: in places by more than their size. 2.6 and 3.x are right; versions between
- * were not tried. */
-static bool is_wrong(pl_dnn_conv_kind kind, const pl_conv *c)
+/* Versions below 2.6; tried was 2.2 (Ubuntu 22.04). */
+static bool is_old(void)
 {
     const dnnl_version_t *v = dnnl_version();
+    return v->major == 2 && v->minor < 6;
+}
+
+/* In old versions, weight gradients of 3-D convolutions with few channels in are wrong in the
+ * avx512 kernel: in places by more than their size. */
+static bool is_wrong(pl_dnn_conv_kind kind, const pl_conv *c)
+{
     return kind == PL_DNN_CONV_BWD_WEIGHTS && c->n_spatial == 3 && c->ic / c->groups < 16 &&
-           v->major == 2 && v->minor < 6;
+           is_old();
 }
 
 /* Kernels that oneDNN ranks too high:
@@ -120,6 +125,8 @@ static const char *avoid(pl_dnn_conv_kind kind, const pl_conv *c)
     if (gathers_too_far(kind, c)) return "1x1";
     if (is_wrong(kind, c)) return "avx512";
     if (c->dtype != PL_F32) return to_x ? "brg" : NULL;
+    /* there, looking at further kernels takes time and memory for every pixel */
+    if (pixels > 1 << 20 && is_old()) return NULL;
     /* the next candidate there is a product that allocates */
     const bool deep_w = to_w && c->n_spatial == 3;
     if (!deep_w && ic <= 8 && oc <= 8 && (c->groups == 1 || (to_w && ic > 1)))

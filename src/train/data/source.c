@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- how many samples ----------------------------------------------------------------------- */
 /* Returns the number of samples before a fold (data.folds) is left out; a set of images leaves out
@@ -321,9 +322,23 @@ static pl_status open_cache(pl_run *r)
 
 /* Opens the arrays of data.path. A run that only evaluates needs training samples only if there are
  * no evaluation samples. */
+/* data.path is a folder; a recipe may read one file too, by another key. */
+static pl_status check_folder(const pl_run *r, const char *path)
+{
+    static const char *const keys[] = {"data.text", "data.table"};
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return PL_OK;
+    for (int i = 0; i < 2; i++)
+        PL_FAIL_IF(pl_config_has(r->config, keys[i]), PL_ERR_CONFIG,
+                   "data.path takes a folder and %s is a file: did you mean %s=%s?", path, keys[i],
+                   path);
+    return PL_OK;
+}
+
 static pl_status open_arrays(pl_run *r)
 {
     const char *path = pl_config_text(r->config, "data.path");
+    PL_TRY(check_folder(r, path));
     pl_dataset_opts o = {.fields = pl_config_is_null(r->config, "data.fields")
                                        ? ""
                                        : pl_config_text(r->config, "data.fields"),
