@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
+import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Union
 
 if TYPE_CHECKING:
     import torch
@@ -88,18 +90,43 @@ def _add_metadata(path: str, key: str, value: str) -> None:
         file.write(_field(14, entry))
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides what torch prints from C++ while it fails: the whole graph."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _positional(module: "torch.nn.Module", names: list[str]) -> Iterator[None]:
+    """forward takes the named arguments by position; others keep their defaults, and are no inputs."""
+    own, before = module.forward, module.__dict__.get("forward")
+    module.forward = lambda *args: own(**dict(zip(names, args)))
+    try:
+        yield
+    finally:
+        del module.forward
+        if before is not None:
+            module.forward = before
+
+
 def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     import torch
 
-    log = getattr(torch._C, "_jit_set_onnx_log_enabled", None)
-    if log is not None:
-        log(False)  # on failure it would print the whole graph
-    torch.onnx.export(
-        module, (*args, dict(kwargs)) if kwargs else tuple(args), path, dynamo=False,
-        opset_version=17, input_names=inputs, output_names=outputs,
-        dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}},
-        training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
+    with _quiet(), _positional(module, inputs):
+        torch.onnx.export(
+            module, (*args, *kwargs.values()), path, dynamo=False, opset_version=17,
+            input_names=inputs, output_names=outputs,
+            dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}},
+            training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
 
 
 def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],

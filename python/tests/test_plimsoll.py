@@ -1,6 +1,8 @@
 """Tests of the package against the program and torch: plan, train, weights back."""
 
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -114,6 +116,100 @@ class Package(unittest.TestCase):
         self.assertFalse(self.module.training)
         for name, value in self.module.state_dict().items():
             self.assertTrue(torch.equal(value, before[name]), name)
+
+    def test_names_of_tied_weights_and_buffers_load_strictly(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.head = nn.Embedding(11, 4), nn.Linear(4, 11, bias=False)
+                self.head.weight = self.embed.weight
+                self.register_buffer("order", torch.tensor([2, 0, 1]), persistent=False)
+
+            def forward(self, ids):
+                return self.head(torch.tanh(self.embed(ids)[:, self.order]))
+
+        data = {"ids": torch.randint(0, 11, (16, 3)), "target": torch.randn(16, 3, 11)}
+        for exporter in ("torchscript", "dynamo"):
+            module = Tied()
+            run = plimsoll.train(module, data["ids"][:2], loss="mse(output, target)", data=data, batch=4,
+                                 exporter=exporter, out=os.path.join(self.dir.name, exporter),
+                                 **{"train.steps": 2})
+            fresh = Tied()
+            fresh.load_state_dict(plimsoll.read_tensors(run.model), strict=True)
+            self.assertTrue(torch.equal(fresh.embed.weight, module.embed.weight))
+
+    def test_outputs_do_not_take_the_names_of_inputs(self):
+        class Same(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(3, 3)
+
+            def forward(self, sample):
+                return {"sample": self.a(sample)}
+
+        path = plimsoll.export(Same(), torch.zeros(2, 3), os.path.join(self.dir.name, "same.onnx"))
+        with open(path, "rb") as file:
+            self.assertIn(b"sample_out", file.read())
+
+    def test_an_interrupt_saves_and_the_next_call_resumes(self):
+        out, steps = os.path.join(self.dir.name, "run"), 10**9
+        numpy.savez(os.path.join(self.dir.name, "d.npz"), **samples())
+        script = f"""
+import sys; sys.path[:0] = {sys.path!r}
+import plimsoll, torch
+from test_plimsoll import Small
+def train(steps):
+    plimsoll.train(Small(), torch.zeros(2, 1, 9, 9), loss="cross_entropy", data={self.dir.name!r} + "/d.npz",
+                   out={out!r}, batch=24, **{{"train.steps": steps, "train.log_every": 1}})
+train(int(sys.argv[1]))
+"""
+        here = os.path.dirname(os.path.abspath(__file__))
+        first = subprocess.Popen([sys.executable, "-c", script, str(steps)], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, cwd=here)
+        seen = 0
+        for line in first.stdout:
+            seen += line.startswith("step")
+            if seen == 3:
+                break
+        first.send_signal(signal.SIGINT)
+        rest, errors = first.communicate(timeout=120)
+        self.assertIn("KeyboardInterrupt", errors)
+        done = int(plimsoll.Run(out).steps[-1]["step"])
+        self.assertGreater(done, 1)
+        again = subprocess.run([sys.executable, "-c", script, str(done + 3)], capture_output=True, text=True,
+                               cwd=here, timeout=120, check=False)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(int(plimsoll.Run(out).steps[-1]["step"]), done + 3)
+
+    def test_a_notebook_shows_the_progress_and_the_plot(self):
+        try:
+            import nbclient
+            import nbformat
+        except ImportError:
+            self.skipTest("nbclient is not installed")
+        numpy.savez(os.path.join(self.dir.name, "d.npz"), **samples())
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in (
+            f"import sys; sys.path[:0] = {sys.path!r}\nimport plimsoll, torch\nfrom test_plimsoll import Small",
+            f"print(plimsoll.plan(Small(), torch.zeros(2, 1, 9, 9), batch=8))\n"
+            f"run = plimsoll.train(Small(), torch.zeros(2, 1, 9, 9), data={self.dir.name!r} + '/d.npz',"
+            f" out={self.dir.name!r} + '/run', batch=24, **{{'train.steps': 5}})",
+            "plimsoll.last_run().plot()")])
+        nbclient.NotebookClient(notebook, timeout=300, resources={
+            "metadata": {"path": os.path.dirname(os.path.abspath(__file__))}}).execute()
+        text = "".join(o.get("text", "") for o in notebook.cells[1].outputs)
+        self.assertIn("fits:", text)
+        self.assertIn("loss", text)
+        self.assertIn("<svg", str(notebook.cells[2].outputs[0]["data"]["image/svg+xml"]))
+
+    def test_types_are_right(self):
+        found = subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True, check=False)
+        if found.returncode:
+            self.skipTest("mypy is not installed")
+        package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "plimsoll")
+        told = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports",
+                               "--follow-imports=skip", "--cache-dir", self.dir.name, package],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(told.returncode, 0, told.stdout)
 
     def test_a_mistake_is_reported_with_the_message_of_the_program(self):
         with self.assertRaises(plimsoll.PlimsollError) as caught:

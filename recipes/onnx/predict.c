@@ -214,7 +214,9 @@ static pl_status begin_arrays(const job *j)
     for (int i = 0; i < results(j); i++) {
         const char *output = pl_onnx_output(j->model, i)->name;
         pl_type t;
-        if (!result_type(j, output, &t))
+        bool rows = result_type(j, output, &t);
+        if (!rows && i) continue; /* a loss beside the results, for example */
+        if (!rows)
             return pl_fail(PL_ERR_UNSUPPORTED,
                            "output %s does not begin with the batch: predictions of single samples "
                            "cannot be told apart",
@@ -239,6 +241,7 @@ static pl_status write_arrays(const job *j, int n)
     for (int i = 0; i < results(j); i++) {
         const char *output = pl_onnx_output(j->model, i)->name;
         pl_type t;
+        if (i && !result_type(j, output, &t)) continue;
         const char *x = pl_predict_get(j->p, j->program, output, &t);
         size_t bytes = pl_type_bytes(&t) / (size_t)t.dim[0];
         if (!is_finite(&t, (const void *)x, pl_type_elems(&t) / t.dim[0] * n))

@@ -198,3 +198,27 @@ TEST(onnx_the_python_package_passes_its_tests)
     CHECK_RUN(cli_run("PLIMSOLL=$P %s -W ignore -m unittest discover -s python/tests", python), 0,
               "OK");
 }
+
+/* The commands and the module of the README's first screen, as they are written; a wrapper shortens
+ * the training to 12 of 150 steps. */
+TEST(onnx_the_first_screen_of_the_readme_runs_as_written)
+{
+    WANT_ONNX();
+    if (!pl_test_long()) SKIP("long");
+    WANT_PYTHON(python, "torchvision");
+    cli_result r = cli_run(
+        "here=$PWD; cd %s && mkdir bin && "
+        "printf '#!/bin/sh\\ncase $1 in train) exec %%s \"$@\" train.steps=12 ;; esac\\nexec %%s "
+        "\"$@\"\\n' $P $P > bin/plimsoll && printf '#!/bin/sh\\nexec %s -W ignore \"$@\"\\n' > "
+        "bin/python3 && chmod +x bin/* && "
+        "awk '/^## /{on=/the model you have/} on&&/^```python/{p=1;next} /^```/{p=0} p' "
+        "$here/README.md > export.py && "
+        "awk '/^## /{on=/the model you have/} on&&/^```$/{p=!p;next} p' $here/README.md | "
+        "sed 's/ *#.*//' > commands.sh && test $(wc -l < commands.sh) = 4 && "
+        "$P generate classify/tiny side=64 data.samples=60 --raw --out shapes > made.txt && "
+        "mkdir new-pictures && find shapes -name '*.png' | head -5 | "
+        "xargs -I F cp F new-pictures && "
+        "PATH=$PWD/bin:$PATH sh -e commands.sh && wc -l < classes.csv",
+        pl_test_dir(), python);
+    CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
+}

@@ -9,6 +9,7 @@ import copy
 import math
 import os
 import pathlib
+import shutil
 import sys
 import traceback
 import warnings
@@ -121,7 +122,7 @@ class Odd(nn.Module):
     def forward(self, x):
         x = nn.functional.pixel_shuffle(self.norm(self.act(self.a(x))), 2)
         x = torch.einsum("nchw,cd->ndhw", self.b(x), self.mix).cumsum(2)
-        y = nn.functional.adaptive_avg_pool2d(nn.functional.unfold(x, 3, stride=3).unflatten(-1, (-1, 4)), (54, 1)).flatten(1)
+        y = nn.functional.unfold(x, 3, stride=3).mean(2)
         return self.c(y) + torch.topk(x.flatten(2), 2).values.flatten(1)
 
 
@@ -167,7 +168,7 @@ def dinov2():
 
 def vision(cls, config, size, **keys):
     return hugged(cls, config, images(size), ["pixel_values"], hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                  intermediate_size=64, image_size=size, **keys)
+                  intermediate_size=64, **{"image_size": size, **keys})
 
 
 NEW = {
@@ -175,15 +176,15 @@ NEW = {
     "ghostnet": lambda: timm_model("ghostnet_050", 64),
     "levit": lambda: timm_model("levit_128s", 224),
     "poolformer": lambda: timm_model("poolformerv2_s12", 64),
-    "coat": lambda: timm_model("coat_lite_tiny", 64, img_size=64, depths=(1, 1, 1, 1)),
+    "coat": lambda: timm_model("coat_lite_tiny", 64, img_size=64),
     "xcit": lambda: timm_model("xcit_nano_12_p16_224", 32, img_size=32, depth=2),
     "nfnet": lambda: timm_model("nf_regnet_b0", 64),
     "resnest": lambda: timm_model("resnest14d", 64),
     "cait": lambda: timm_model("cait_xxs24_224", 32, img_size=32, depth=2),
     "twins": lambda: timm_model("twins_svt_small", 64, img_size=64, depths=(1, 1, 2, 1)),
-    "focalnet": lambda: timm_model("focalnet_tiny_srf", 64, depths=(1, 1, 1, 1), embed_dim=24),
+    "focalnet": lambda: timm_model("focalnet_tiny_srf", 64),
     "fastvit": lambda: timm_model("fastvit_t8", 64),
-    "davit": lambda: timm_model("davit_tiny", 64, depths=(1, 1, 1, 1), embed_dims=(16, 32, 48, 64), num_heads=(1, 2, 3, 4)),
+    "davit": lambda: timm_model("davit_tiny", 64),
     "hrnet": lambda: timm_model("hrnet_w18_small", 64),
     "electra": lambda: text_model("ElectraForTokenClassification", "ElectraConfig", embedding_size=16, num_labels=3),
     "bloom": lambda: text_model("BloomForCausalLM", "BloomConfig", n_layer=2, n_head=4),
@@ -196,7 +197,7 @@ NEW = {
                            vocab_size=99, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
                            decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=32),
     "dinov2": dinov2, "dit": dit, "unet_condition": condition_unet, "transformer2d": transformer2d, "vq": vq, "unet1d": unet1d,
-    "yolos": lambda: vision("YolosForObjectDetection", "YolosConfig", 32, patch_size=8, num_detection_tokens=3),
+    "yolos": lambda: vision("YolosForObjectDetection", "YolosConfig", 32, image_size=[32, 32], patch_size=8, num_detection_tokens=3),
     "siglip": lambda: vision("SiglipVisionModel", "SiglipVisionConfig", 32, patch_size=8),
     "video": lambda: (Video(), (torch.randn(2, 3, 4, 8, 8),)),
     "messages": lambda: (Messages(), (torch.randn(3, 7, 8), torch.randint(0, 7, (3, 12)), torch.randint(0, 7, (3, 12)))),
@@ -310,7 +311,8 @@ def main():
     console = sys.stdout
     for name in names:
         for exporter in exporters:
-            (out / f"{name}-{exporter}").mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(out / f"{name}-{exporter}", ignore_errors=True)  # a run in it would be resumed
+            (out / f"{name}-{exporter}").mkdir(parents=True)
             with open(out / f"{name}-{exporter}" / "log.txt", "w", encoding="utf-8") as log:
                 sys.stdout = log
                 try:
