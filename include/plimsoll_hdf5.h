@@ -24,6 +24,10 @@ PL_API pl_type pl_hdf5_type(const pl_hdf5 *h);
 /* Reads row `row` (index `row` of the first dimension), converted to dtype. */
 PL_API pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to) PL_MUST_USE;
 
+/* Returns the memory of the processes that read so many open arrays (data.sandbox), for plans;
+ * row_bytes: of a row. 0: this process reads them itself. At most 16 of these processes run. */
+PL_API uint64_t pl_hdf5_process_bytes(int arrays, uint64_t row_bytes);
+
 /* An array to write, of dtype f32, f64, i32, i64 or u8: its data, or a function that makes one row
  * after the other. */
 typedef struct pl_hdf5_array {

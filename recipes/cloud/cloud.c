@@ -340,6 +340,7 @@ const pl_recipe pl_recipe_cloud = {
     .presets = cloud_presets,
     .build = build,
     .data_open = data_open,
+    .data_bytes = cloud_data_bytes,
     .data_close = data_close,
     .data_size = data_size,
     .data_read = data_read,

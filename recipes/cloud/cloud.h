@@ -64,6 +64,8 @@ pl_status cloud_flights_write(const pl_config *c, void *sky, const char *dir,
                               void (*done)(void *ctx, pl_subset subset, int64_t sample), void *ctx);
 
 pl_status cloud_flights_open(const pl_config *c, void **data);
+/* Returns the memory of the processes that read the flights. */
+uint64_t cloud_data_bytes(const pl_config *c);
 void cloud_flights_close(void *data);
 int64_t cloud_flights_size(void *data, pl_subset subset);
 pl_status cloud_flights_read(void *data, pl_subset subset, const int64_t *sample, int n,

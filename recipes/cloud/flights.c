@@ -236,6 +236,21 @@ static pl_status read_list(const char *from, const char *text, char **dir, char 
     return slash && !*dir ? PL_ERR_MEMORY : PL_OK;
 }
 
+/* The camera's array of each flight stays open; a row has at least the pixels of the network. */
+uint64_t cloud_data_bytes(const pl_config *c)
+{
+    char *list = NULL, *dir = NULL;
+    int n = 0;
+    if (pl_config_is_null(c, "data.flights")) return 0;
+    /* opening the flights says what is wrong with the list */
+    if (read_list("data.flights", pl_config_text(c, "data.flights"), &dir, &list) == PL_OK)
+        for (const char *at = list; (at = strchr(at, '=')); at++) n++;
+    free(list);
+    free(dir);
+    return pl_hdf5_process_bytes(n, 8 * (uint64_t)pl_config_int(c, "height") *
+                                        (uint64_t)pl_config_int(c, "width"));
+}
+
 /* Splits "NAME=CAMERA,LIDAR,NAV" in place; in predictions the lidar may be omitted. */
 static pl_status split_item(const flights *s, char *item, const char *name[3])
 {

@@ -280,3 +280,43 @@ TEST(sandbox_reads_the_rows_of_hdf5_files)
     CHECK_MSG(strstr(pl_error_text(), "is not an HDF5 file"), "%s", pl_error_text());
     pl_sandbox_set_mode(PL_SANDBOX_OFF);
 }
+
+/* Children of this process that run. */
+static int children(void)
+{
+    char text[4096] = "", path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *f = fopen(path, "r");
+    if (f && fread(text, 1, sizeof text - 1, f) == 0) text[0] = 0;
+    if (f) fclose(f);
+    for (const char *at = text; *at; at++) n += *at == ' ';
+    return n;
+}
+
+TEST(sandbox_processes_of_many_hdf5_arrays_are_limited)
+{
+    if (pl_hdf5_missing()) SKIP(pl_hdf5_missing());
+    WANT_SANDBOX();
+    enum { ARRAYS = 20, MOST = 16 };
+    float numbers[16], got[4];
+    for (int i = 0; i < 16; i++) numbers[i] = (float)i;
+    hdf5_field field = {"x", "H5T_NATIVE_FLOAT_g", 2, {4, 4}, numbers, NULL};
+    pl_hdf5 *h[ARRAYS];
+    if (!hdf5_file_write(pl_test_path("a.h5"), &field, 1)) SKIP("no libhdf5_serial");
+    int before = children();
+
+    for (int i = 0; i < ARRAYS; i++) CHECK_OK(pl_hdf5_open(pl_test_path("a.h5"), "x", &h[i]));
+    CHECK_MSG(children() - before <= MOST, "%d processes", children() - before);
+    for (int i = 0; i < 2 * ARRAYS; i++) {
+        CHECK_OK(pl_hdf5_read(h[i * 7 % ARRAYS], i % 4, PL_F32, got));
+        CHECK(memcmp(got, numbers + 4 * (i % 4), sizeof got) == 0);
+    }
+    CHECK_MSG(children() - before <= MOST, "%d processes", children() - before);
+    CHECK(pl_hdf5_process_bytes(ARRAYS, 100) == pl_hdf5_process_bytes(MOST, 100) &&
+          pl_hdf5_process_bytes(1, 100) > 1 << 20);
+    for (int i = 0; i < ARRAYS; i++) pl_hdf5_close(h[i]);
+    CHECK_INT(children(), before);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+    CHECK_INT(pl_hdf5_process_bytes(1, 100), 0);
+}

@@ -20,9 +20,8 @@ typedef struct pl_array pl_array;
 
 /* sample: type of a row; input: its name, for messages; field: its name in the files; others: the
  * fields of all inputs that read the same files, ends with NULL, for tables; NULL: none. */
-/* HDF5 arrays are read by processes of their own (sandbox.h); at most so many run at a time. One
- * takes its pages and libhdf5's caches: 1 MiB of chunks, up to 2 MiB of metadata; and one row. */
-enum { PL_HDF5_AWAKE = 16, PL_HDF5_CACHES = 3 << 20 };
+/* HDF5 arrays are read by processes of their own (sandbox.h); at most so many run at a time. */
+enum { PL_HDF5_AWAKE = 16 };
 
 /* For fuzzers: no process tries a file before this one opens it. */
 void pl_hdf5_trust(void);

@@ -5,8 +5,8 @@
 
 #include "base/hash.h"
 #include "base/sys.h"
-#include "base/trust/sandbox.h"
 #include "data/sets/array.h"
+#include "plimsoll_hdf5.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -154,11 +154,7 @@ static int count_hdf5(const char *path, int depth)
 
 uint64_t pl_dataset_process_bytes(const char *dir, int n_inputs, uint64_t row_bytes)
 {
-    bool apart;
-    if (pl_sandbox_wanted(&apart) != PL_OK || !apart) return 0; /* opening the set says why */
-    uint64_t n = (uint64_t)count_hdf5(dir, 3) * (uint64_t)(n_inputs > 0 ? n_inputs : 1);
-    if (n > PL_HDF5_AWAKE) n = PL_HDF5_AWAKE;
-    return n * (PL_SANDBOX_BYTES + PL_HDF5_CACHES + row_bytes);
+    return pl_hdf5_process_bytes(count_hdf5(dir, 3) * (n_inputs > 0 ? n_inputs : 1), row_bytes);
 }
 
 const char *pl_dataset_field(pl_arena *mem, const char *fields, const char *input)

@@ -193,7 +193,7 @@ static uint64_t process_bytes(const pl_run *r)
     int n = 0;
     uint64_t row = 0, micro = (uint64_t)(r->build->micro > 0 ? r->build->micro : 1);
     for (; next_input(&w, &p); n++) row += place_bytes(&p) / micro;
-    return pl_dataset_process_bytes(pl_config_text(r->config, "data.path"), n, 2 * row);
+    return pl_dataset_process_bytes(pl_config_text(r->config, "data.path"), n, row);
 }
 
 uint64_t pl_prefetch_bytes(const pl_run *r)
