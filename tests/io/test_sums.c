@@ -46,22 +46,24 @@ static pl_status read_all(const char *path, bool *wrong)
     return PL_OK;
 }
 
-/* Flips a bit of every byte of a file in turn: each time the file is refused, or what is read of
- * it is right. Returns how often it was refused. */
-static int flip_every(const char *name, size_t *of)
+/* Flips a bit of one byte after the other, of all in the header and of some behind it: each time
+ * the file is refused, or what is read of it is right. Returns how often it was refused. */
+static int flip_every(const char *name, int *of)
 {
+    enum { HEADER = 400, STEP = 23 };
     char *data;
     size_t n;
     bool wrong;
     int refused = 0;
+    *of = 0;
     if (!make_file(name, &data, &n) || read_all(pl_test_path(name), &wrong) != PL_OK || wrong) {
         pl_test_fail(__FILE__, __LINE__, "%s cannot be read: %s", name, pl_error_text());
         return 0;
     }
-    *of = n;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i += i < HEADER || pl_test_long() ? 1 : STEP, ++*of) {
         data[i] ^= (char)(1 << i % 7);
-        if (pl_sys_write_file(pl_test_path("flipped"), data, n) != PL_OK) break;
+        FILE *f = fopen(pl_test_path("flipped"), "wb"); /* not synced: there are hundreds */
+        if (!f || fwrite(data, 1, n, f) != n || fclose(f) != 0) break;
         refused += read_all(pl_test_path("flipped"), &wrong) == PL_ERR_FILE;
         if (wrong) pl_test_fail(__FILE__, __LINE__, "byte %zu of %s is wrong unnoticed", i, name);
         data[i] ^= (char)(1 << i % 7);
@@ -73,17 +75,15 @@ static int flip_every(const char *name, size_t *of)
 /* Only the 14 letters of the key can change without notice: then the file has no checksum. */
 TEST(sums_every_flipped_byte_of_a_safetensors_file_is_found)
 {
-    size_t n = 0;
-    int refused = flip_every("x.safetensors", &n);
-    CHECK_MSG(n > 4096 && (size_t)refused >= n - 14, "%d of %zu", refused, n);
+    int n, refused = flip_every("x.safetensors", &n);
+    CHECK_MSG(n > 500 && refused >= n - 14, "%d of %d", refused, n);
 }
 
 /* Bytes between the members, names of the list and the like carry no numbers. */
 TEST(sums_a_flipped_byte_of_a_pytorch_file_is_found)
 {
-    size_t n = 0;
-    int refused = flip_every("x.pt", &n);
-    CHECK_MSG((size_t)refused > N * 4 + 8 * 8 && n > 0, "%d of %zu", refused, n);
+    int n, refused = flip_every("x.pt", &n);
+    CHECK_MSG(n > 400 && refused > n / 4, "%d of %d", refused, n);
 }
 
 /* Another program keeps the metadata and writes the file anew: its sum is not taken for ours. */
