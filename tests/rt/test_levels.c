@@ -2,6 +2,7 @@
  * moves take, and the checker rejects moves that are wrong. */
 #include "rt/levels/channels.h"
 #include "rt/levels/levels.h"
+#include "rt/levels/link_rates.h"
 #include "rt/levels/process_levels.h"
 #include "rt/rt_int.h"
 #include "tests/lib/graphs.h"
@@ -128,6 +129,9 @@ static void check_bits(const low *to, uint64_t seed, int *moves)
 
     CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
     CHECK_OK(pl_program_minimum(b.p, 0, &least));
+    /* the smallest budget, or one between it and the keep-all arena */
+    uint64_t all = a.p->plan->arena_bytes;
+    if (all > least) least += (all - least) / 8 * (seed % 5);
     CHECK_OK(pl_program_set_budget(b.p, least));
     run_steps(&a, seed);
     run_steps(&b, seed);
@@ -144,7 +148,8 @@ TEST(levels_do_not_change_bits)
 {
     for (size_t k = 0; k < sizeof lows / sizeof *lows; k++) {
         int moves = 0;
-        for (uint64_t seed = 0; seed < 32; seed++) check_bits(&lows[k], seed, &moves);
+        uint64_t graphs = pl_test_long() ? 250 : 32;
+        for (uint64_t seed = 0; seed < graphs; seed++) check_bits(&lows[k], seed, &moves);
         CHECK(moves > 160);
     }
 }
@@ -176,6 +181,29 @@ TEST(levels_move_activations_within_a_budget)
         ms = now;
     }
     end(&b);
+}
+
+/* ---- rates of links ----------------------------------------------------------------------- */
+TEST(levels_rates_of_links_are_measured_and_kept)
+{
+    const pl_device *dev;
+    pl_link_rates r, kept;
+    char owner[256];
+    setenv("PLIMSOLL_CACHE", pl_test_path("cache"), 1);
+    CHECK_OK(pl_device_find("apart", &dev));
+
+    CHECK_OK(pl_link_measure(dev, &r));
+    CHECK(r.up > 1e6 && r.down > 1e6);
+    CHECK(!pl_link_rates_find("card", &kept));
+    CHECK_OK(pl_link_rates_put("card", &r));
+    CHECK_OK(pl_link_rates_put("other card", &(pl_link_rates){3e9, 4e9}));
+    CHECK_OK(pl_link_rates_put("card", &(pl_link_rates){5e9, 6e9}));
+
+    CHECK(pl_link_rates_find("card", &kept) && kept.up == 5e9 && kept.down == 6e9);
+    CHECK(pl_link_rates_find("other card", &kept) && kept.up == 3e9 && kept.down == 4e9);
+    CHECK(pl_link_disk_owner(pl_test_dir(), owner, sizeof owner));
+    CHECK(!pl_link_disk_owner(pl_test_path("nothing"), owner, sizeof owner));
+    unsetenv("PLIMSOLL_CACHE");
 }
 
 /* ---- the checker -------------------------------------------------------------------------- */

@@ -169,6 +169,11 @@ pl_status pl__run_check_host(const pl_run *r)
 }
 
 /* ---- reports ---------------------------------------------------------------------------- */
+bool pl_run_slot_is_below(const pl_run *r, int slot)
+{
+    return r->build && r->build->levels && pl_home_level(&r->build->levels->homes, slot);
+}
+
 pl_run_levels pl_run_levels_get(const pl_run *r)
 {
     pl_run_levels out = {0};

@@ -1,0 +1,61 @@
+/* test_cli_levels.c - runs whose tensors live below the device, through the program: the same
+ * weights, figures of the plan, lanes of the timeline, and refusals of host memory. */
+#include "tests/lib/cli_run.h"
+#include "tests/lib/test.h"
+
+#include <string.h>
+
+/* State of 22 MB in layers of 1 MB. "apart" has memory of its own, as a GPU has. */
+#define NET                                                                                        \
+ "regress/tiny batch=4 'model.widths=[512,512,512,512,512,512,512,512]' data.samples=16 "          \
+ "data.eval_samples=4 eval.batches=1 threads=1 log.tensorboard=false train.steps=3 "
+#define APART NET "device=apart --memory 16MB "
+
+TEST(cli_levels_host_memory_does_not_change_weights)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("cd %s && $P train " NET "device=apart --quiet --out a && $P train " APART
+                      "--host-memory 300MB --quiet --out b && cmp a/model.safetensors "
+                      "b/model.safetensors",
+                      d),
+              0, "");
+    /* with two micro-batches the accumulators move, too */
+    CHECK_RUN(cli_run("cd %s && $P train " NET "accumulate=2 device=apart --quiet --out c && $P "
+                      "train " NET "accumulate=2 device=apart --memory 22MB --host-memory 300MB "
+                      "--quiet --out e && cmp c/model.safetensors e/model.safetensors",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run("cd %s && $P train " APART "--quiet --out f", d), 3, "does not fit 16.0 MB");
+}
+
+TEST(cli_levels_plan_shows_levels_and_lanes)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    cli_result r = cli_run("cd %s && $P plan " APART "--host-memory 300MB --json", d);
+    CHECK_INT(r.code, 0);
+    static const char *const members[] = {
+        "\"host_bytes\":", "\"host_budget_bytes\":300000000",
+        "\"host_overhead_bytes\":", "\"moved_bytes_per_step\":", "\"wait_ms\":"};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        CHECK_MSG(strstr(r.out, members[i]), "no %s", members[i]);
+    CHECK_RUN(cli_run("cd %s && $P plan " APART "--host-memory 300MB --timeline t.svg && grep -q "
+                      "'>to host<' t.svg && grep -q '>from host<' t.svg && grep -q "
+                      "'class=\"move\"' t.svg",
+                      d),
+              0, "");
+}
+
+TEST(cli_levels_host_memory_that_is_not_there_is_refused)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("cd %s && mkdir -p fs/box && echo 0::/box > self && echo 100000000 > "
+                      "fs/box/memory.max && echo 60000000 > fs/box/memory.current && "
+                      "PLIMSOLL_CGROUP=$PWD $P train " APART "--host-memory 300MB --quiet",
+                      d),
+              3, "the free memory of the container");
+    CHECK_RUN(cli_run("cd %s && $P train " NET "--memory 44MB --host-memory 300MB --quiet", d), 2,
+              "the level below it is a disk");
+}
