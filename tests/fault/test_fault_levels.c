@@ -42,8 +42,8 @@ TEST(fault_levels_disk_errors_end_the_run_with_a_message)
     for (int i = pl_test_long() ? 0 : 1; i < 2; i++) {
         long n = fault_count(&calls[i], "train " NET SMALL "--out counted");
         CHECK(n > 50);
-        /* the first checkpoint begins after a third of the steps */
-        fault f = {calls[i].kind, calls[i].name, n * 3 / 4, "fail"};
+        /* plans of two processes may move different tensors: one of the first calls */
+        fault f = {calls[i].kind, calls[i].name, n / 5, "fail"};
 
         cli_result r = fault_run(&f, "train " NET SMALL "--out run");
 
