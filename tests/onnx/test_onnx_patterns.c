@@ -196,3 +196,19 @@ TEST(onnx_patterns_compute_what_their_graphs_compute)
                       (double)a[k], (double)b[k]);
     }
 }
+
+/* The mask has 4.7 million elements, more than are computed at import, and is equal for all
+ * samples. */
+TEST(onnx_a_mask_that_repeats_for_every_sample_is_recognised)
+{
+    pl_onnx *o;
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    CHECK_OK(pl_onnx_open("tests/data/onnx/mask.onnx", &o));
+    model_run r = model_run_new(o, false);
+    pl_onnx_opts opts = {.batch = 8};
+    pl_onnx_value y = {.name = "y"};
+    CHECK_OK(pl_onnx_build(o, r.nn, &opts, 0, NULL, 1, &y));
+    CHECK_INT(o->recognised, 1);
+    pl_graph_free(r.nn->g);
+    model_run_free(&r);
+}

@@ -110,7 +110,25 @@ CASES = {
 }
 
 
+def repeated_mask(path):
+    """Causal attention whose mask is computed for every sample, [batch, 1, tokens, tokens], as transformers exports it. No numbers."""
+    make = helper.make_node
+    nodes = [make("Shape", ["x"], ["batch"], start=0, end=1), make("Concat", ["batch", "rest"], ["shape"], axis=0),
+             make("Expand", ["rows", "shape"], ["row"]), make("LessOrEqual", ["columns", "row"], ["seen"]),
+             make("Where", ["seen", "val_0", "val_1"], ["mask"]), make("Transpose", ["x"], ["xt"], perm=[0, 1, 3, 2]),
+             make("MatMul", ["x", "xt"], ["scores"]), make("Add", ["scores", "mask"], ["sum"]), make("Softmax", ["sum"], ["p"], axis=-1),
+             make("MatMul", ["p", "x"], ["y"])]
+    tokens = np.arange(768)
+    fixed = {"rest": np.array([1, 768, 1], I64), "rows": tokens.reshape(1, 1, -1, 1), "columns": tokens.reshape(1, 1, 1, -1),
+             "val_0": np.array(0, np.float32), "val_1": np.array(-np.inf, np.float32)}
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 1, 768, 2]) for n in "xy"]
+    graph = helper.make_graph(nodes, "mask", ports[:1], ports[1:], [numpy_helper.from_array(v, k) for k, v in fixed.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+
+
 def main():
+    repeated_mask(pathlib.Path(sys.argv[1]).parent / "onnx" / "mask.onnx")
     for name, make in CASES.items():
         nodes, inputs, outputs, fixed = make()
         tensors = fixed if isinstance(fixed, list) else [numpy_helper.from_array(v, k) for k, v in fixed.items()]
