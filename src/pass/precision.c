@@ -25,6 +25,10 @@
  * reductions, values on the way to an f32 kernel, assignment or output through maps alone
  * (gradients on the way to the optimiser), and what is too small to matter.
  *
+ * A kernel that stays in f32 but reads an operand of any float type, as updates of weights read a
+ * gradient, gets a 16-bit value as it is stored, where the device says that costs nothing
+ * (`narrow`): widening is exact, and nobody stores the wide form.
+ *
  * A value of the old graph has two forms in the new one, created on demand: f32 (`own`) and 16 bits
  * (`half`). It is `native` when the 16-bit form is the value and the f32 form only widens it.
  *
@@ -80,6 +84,7 @@ typedef struct lowering {
     uint32_t *own, *half; /* new values, 0 = not made */
     bool *native;
     bool *tinted; /* old value: comes from 16 bits through expressions */
+    bool narrow;  /* f32 kernels read 16-bit operands where their shape rule accepts them */
 } lowering;
 
 static pl_val own_of(lowering *w, uint32_t val)
@@ -154,6 +159,27 @@ static void note_output(lowering *w, uint32_t node, uint32_t val, uint32_t made,
     set_native(w, val, half_of(w, val).id);
 }
 
+/* Whether a kernel that computes in f32 accepts operand i in 16 bits, with results of the same
+ * types. */
+static bool accepts_half(const lowering *w, uint32_t node, uint32_t i)
+{
+    enum { MOST_IN = 16 };
+    const pl_node_rec *r = pl_node_get(w->in, node);
+    const uint32_t *in = pl_node_in(w->in, node);
+    pl_type type[MOST_IN], out[PL_MAX_OUT];
+    _Alignas(16) char attr[PL_TAIL_ATTR];
+    bool kernel = pl_role_of(w->in, node) == PL_ROLE_KERNEL && !(r->op->flags & PL_OP_EFFECT);
+    if (!kernel || !r->op->infer || r->n_in > MOST_IN || r->op->attr_bytes > sizeof attr)
+        return false;
+    for (uint32_t k = 0; k < r->n_in; k++) type[k] = *pl_type_of(w->in, in[k]);
+    type[i].dtype = w->low;
+    if (r->attr) memcpy(attr, r->attr, r->op->attr_bytes);
+    if (r->op->infer(type, (int)r->n_in, r->attr ? attr : NULL, out) != PL_OK) return false;
+    for (uint32_t k = 0; k < r->n_out; k++)
+        if (!pl_type_equal(&out[k], pl_type_of(w->in, r->out + k))) return false;
+    return true;
+}
+
 static void lower_node(lowering *w, uint32_t node)
 {
     const pl_node_rec *r = pl_node_get(w->in, node);
@@ -164,8 +190,10 @@ static void lower_node(lowering *w, uint32_t node)
     for (uint32_t i = 0; i < r->n_in; i++) {
         bool full = i < 8 && r->op->full_in >> i & 1;
         tinted |= w->tinted[in[i]];
-        w->c.args[i] =
-            low && !full && dtype_of(w->in, in[i]) == PL_F32 ? half_of(w, in[i]) : own_of(w, in[i]);
+        bool half = low && !full && dtype_of(w->in, in[i]) == PL_F32;
+        if (!low && w->narrow && w->native[in[i]] && dtype_of(w->in, in[i]) == PL_F32)
+            half = accepts_half(w, node, i);
+        w->c.args[i] = half ? half_of(w, in[i]) : own_of(w, in[i]);
     }
     uint32_t made = pl_build(w->out, r->op, r->attr, r->n_in, w->c.args, NULL).id;
     if (!made) return;
@@ -187,9 +215,10 @@ static pl_status lower(lowering *w)
 }
 
 /* One round: a new graph over the same store. */
-static pl_status lower_graph(const pl_graph *in, pl_dtype low, const bool *store, pl_graph **out)
+static pl_status lower_graph(const pl_graph *in, const pl_pass_opts *o, const bool *store,
+                             pl_graph **out)
 {
-    lowering w = {.low = low, .store = store};
+    lowering w = {.low = o->low, .store = store, .narrow = o->tails};
     pl_status rc = pl_rewrite_begin(&w.c, in);
     if (rc == PL_OK) rc = lower(&w);
     return pl_rewrite_end(&w.c, rc, out);
@@ -280,7 +309,7 @@ static pl_status round_stored(pl_graph **g, const pl_pass_opts *o, bool *done)
     uint32_t n;
     pl_status rc = tidy(g);
     if (rc == PL_OK) rc = find_stored(*g, o, &scratch, &store, &n);
-    if (rc == PL_OK && n) rc = lower_graph(*g, o->low, store, &next);
+    if (rc == PL_OK && n) rc = lower_graph(*g, o, store, &next);
     pl_arena_release(&scratch);
     if (rc != PL_OK) return rc;
     *done = n == 0;
@@ -294,7 +323,7 @@ pl_status pl_pass_precision(const pl_graph *in, const pl_pass_opts *o, pl_graph 
 {
     pl_graph *g = NULL;
     bool done = false;
-    PL_TRY(lower_graph(in, o->low, NULL, &g));
+    PL_TRY(lower_graph(in, o, NULL, &g));
     for (int i = 0; i < ROUNDS && !done; i++) {
         pl_status rc = round_stored(&g, o, &done);
         if (rc != PL_OK) {

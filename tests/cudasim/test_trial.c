@@ -65,6 +65,14 @@ static pl_status run_third(const pl_call *c)
 {
     return ran(THIRD, c);
 }
+static pl_status get_much(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)c;
+    sim.prepared++;
+    *prep = &sim;
+    *work_bytes = 4 * PL_CUDA_WORK_BYTES;
+    return PL_OK;
+}
 static pl_status get_ready(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)c;
@@ -89,6 +97,7 @@ static const pl_kernel others[] = {{"first", NULL, get_ready, done, run_first},
                                    {"second", NULL, get_ready, done, run_second},
                                    {"third", NULL, get_ready, done, run_third},
                                    PL_KERNEL_END};
+static const pl_kernel large[] = {{"second", NULL, get_much, done, run_second}, PL_KERNEL_END};
 static const pl_kernel refused[] = {{"second", never, get_ready, done, run_second}, PL_KERNEL_END};
 
 /* Tries the kernels with these times; predicted: 1 ms. Returns the name of the kernel taken. */
@@ -115,8 +124,12 @@ TEST(cuda_kernels_near_their_predicted_time_stay_without_a_search)
 {
     double ms;
     forget();
-    CHECK(strcmp(taken(1.9, 0.1, 0.1, others, &ms), "first") == 0);
-    CHECK(ms == 0 && sim.runs[FIRST] == 1 && !sim.runs[SECOND] && !sim.runs[THIRD]);
+    CHECK(strcmp(taken(1.1, 0.1, 0.1, others, &ms), "first") == 0);
+    CHECK(ms == 0);
+    forget();
+    CHECK(strcmp(taken(1.4, 0.1, 0.1, others, &ms), "first") == 0);
+    CHECK(ms > 1.3 && ms < 1.5); /* the plan uses the measured time */
+    CHECK(sim.runs[FIRST] == 1 && !sim.runs[SECOND] && !sim.runs[THIRD]);
     /* stored: the next program does not run the kernel again */
     CHECK(strcmp(taken(9, 0.1, 0.1, others, &ms), "first") == 0);
     CHECK_INT(sim.runs[FIRST], 0);
@@ -131,9 +144,12 @@ TEST(cuda_kernels_far_slower_than_predicted_are_replaced_by_the_fastest)
     CHECK(strcmp(taken(0, 0, 0, others, &ms), "third") == 0);
     CHECK(ms > 2.4 && !sim.runs[FIRST] && !sim.runs[THIRD]);
     forget();
-    CHECK(strcmp(taken(30, 1.5, 1.4, others, &ms), "second") ==
+    CHECK(strcmp(taken(30, 1.1, 1.03, others, &ms), "second") ==
           0); /* 7 % do not change the choice */
     CHECK(ms == 0);
+    forget();
+    CHECK(strcmp(taken(0.5, 0.1, 0.1, others, &ms), "first") == 0);
+    CHECK(ms > 0.4 && ms < 0.6); /* faster than predicted: no search, the measured time counts */
     forget();
     CHECK(strcmp(taken(30, 25, 29, others, &ms), "first") == 0); /* nor do 20 % */
     CHECK(ms > 29.9);
@@ -149,4 +165,21 @@ TEST(cuda_kernels_that_fail_or_refuse_are_not_chosen)
     forget();
     CHECK(strcmp(taken(-1, 1, 1, others, &ms), "first") == 0); /* no time to compare with */
     CHECK(ms == 0 && !sim.key[0]);
+}
+
+TEST(cuda_kernels_with_much_workspace_must_save_much_time)
+{
+    double ms; /* 256 MiB must save 0.54 ms */
+    forget();
+    CHECK(strcmp(taken(1.6, 1.2, 0, large, &ms), "first") == 0);
+    forget();
+    CHECK(strcmp(taken(1.6, 1.0, 0, large, &ms), "second") == 0);
+}
+
+TEST(cuda_kernels_are_not_searched_further_than_the_first_that_is_not_slow)
+{
+    double ms;
+    forget();
+    CHECK(strcmp(taken(30, 1.2, 0.5, others, &ms), "second") == 0);
+    CHECK_INT(sim.runs[THIRD], 0);
 }

@@ -2,8 +2,9 @@
  * is a matrix product.
  *
  * Row m of the columns belongs to a pixel and holds, tap by tap, the channels of the input pixel
- * that the tap reads, zeros outside the image. Rows can be made in parts. Two more copies belong
- * here: the reordering of a filter's taps, and the copy of rows back to strided pixels.
+ * that the tap reads, zeros outside the image. Rows can be made in parts. Three more copies belong
+ * here: columns back to pixels where taps do not overlap, the reordering of a filter's taps, and
+ * the copy of rows back to strided pixels.
  */
 #include "cuda/conv/conv.h"
 #include "cuda/device/launch.h"
@@ -11,23 +12,23 @@
 static constexpr int THREADS = 256;
 
 struct grid {
-    /* packs: vectors of channels; k: taps; p: the rows' pixels */
-    pl_divisor packs, taps, k1, k2, pixels, p1, p2;
+    /* row: vectors of a row; packs: of a pixel's channels; k: taps; p: the rows' pixels */
+    pl_divisor row, packs, k1, k2, pixels, p1, p2;
     int32_t size[3], stride[3], step[3], shift[3];
     int64_t first;
-    uint32_t total;
+    uint32_t taps, total;
 };
 
 template <class U> static __global__ void columns(grid s, const U *from, U *out)
 {
     for (uint32_t i = (uint32_t)PL_ITEM; i < s.total; i += (uint32_t)PL_ITEMS) {
-        uint32_t ch, tap, pix, k[3], p[3];
-        uint32_t row = pl_divmod(pl_divmod(i, s.packs, &ch), s.taps, &tap);
+        uint32_t at_row, ch, pix, k[3], p[3];
+        uint32_t row = pl_divmod(i, s.row, &at_row), tap = pl_divmod(at_row, s.packs, &ch);
         uint32_t n = pl_divmod((uint32_t)(s.first + row), s.pixels, &pix);
         k[0] = pl_divmod(pl_divmod(tap, s.k2, &k[2]), s.k1, &k[1]);
         p[0] = pl_divmod(pl_divmod(pix, s.p2, &p[2]), s.p1, &p[1]);
         int64_t at = n;
-        bool inside = true;
+        bool inside = tap < s.taps;
         for (int d = 0; d < 3; d++) {
             int32_t q = (int32_t)p[d] * s.stride[d] + (int32_t)k[d] * s.step[d] + s.shift[d];
             inside = inside && q >= 0 && q < s.size[d];
@@ -41,9 +42,11 @@ template <class U>
 static void launch(const pl_columns *c, const void *from, int64_t first, int64_t rows, void *out)
 {
     int64_t packs = c->bytes / (int64_t)sizeof(U), taps = pl_conv_pixels(c->taps);
+    int64_t row = packs * taps + c->fill / (int64_t)sizeof(U);
     grid s = {};
+    s.row = pl_div_by(row);
     s.packs = pl_div_by(packs);
-    s.taps = pl_div_by(taps);
+    s.taps = (uint32_t)taps;
     s.k1 = pl_div_by(c->taps[1]);
     s.k2 = pl_div_by(c->taps[2]);
     s.pixels = pl_div_by(pl_conv_pixels(c->rows));
@@ -56,22 +59,88 @@ static void launch(const pl_columns *c, const void *from, int64_t first, int64_t
         s.shift[d] = (int32_t)c->shift[d];
     }
     s.first = first;
-    s.total = (uint32_t)(rows * taps * packs);
+    s.total = (uint32_t)(rows * row);
     PL_LAUNCH((columns<U>), pl_blocks(s.total, THREADS * 4), THREADS, 0, s, (const U *)from,
               (U *)out);
+}
+
+/* Returns the bytes to move at a time: 16, 4 or 2. */
+static int64_t unit_of(const pl_columns *c, const void *from, const void *out)
+{
+    int64_t wide = pl_widest(pl_widest(16, c->bytes), c->fill);
+    wide = pl_widest_at(pl_widest_at(wide, from), out);
+    return wide == 16 ? 16 : wide >= 4 ? 4 : 2;
 }
 
 extern "C" pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first,
                                      int64_t rows, void *out)
 {
-    const void *p[2] = {from, out};
-    if (c->bytes % 16 == 0 && pl_cuda_aligned(p, 2))
+    int64_t wide = unit_of(c, from, out);
+    if (wide == 16)
         launch<uint4>(c, from, first, rows, out);
-    else if (c->bytes % 4 == 0 && pl_widest_at(pl_widest_at(4, from), out) == 4)
+    else if (wide == 4)
         launch<uint32_t>(c, from, first, rows, out);
     else
         launch<uint16_t>(c, from, first, rows, out);
     PL_CUDA_LAUNCHED("columns of a convolution");
+    return PL_OK;
+}
+
+/* ---- columns back to pixels ----------------------------------------------------------------- */
+struct pixel_grid {
+    pl_divisor packs, q1, q2, pixels, s[3]; /* q: pixels of the image; s: stride */
+    int32_t rows[3], shift[3];
+    uint32_t row, total; /* row: vectors of a row */
+};
+
+template <class U> static __global__ void undo(pixel_grid g, const U *from, U *out)
+{
+    for (uint32_t i = (uint32_t)PL_ITEM; i < g.total; i += (uint32_t)PL_ITEMS) {
+        uint32_t ch, pix, q[3];
+        int64_t at = pl_divmod(pl_divmod(i, g.packs, &ch), g.pixels, &pix);
+        q[0] = pl_divmod(pl_divmod(pix, g.q2, &q[2]), g.q1, &q[1]);
+        uint32_t tap = 0;
+        bool inside = true;
+        for (int d = 0; d < 3; d++) {
+            uint32_t k, p = pl_divmod((uint32_t)((int32_t)q[d] - g.shift[d]), g.s[d], &k);
+            inside = inside && (int32_t)p < g.rows[d];
+            at = at * g.rows[d] + p;
+            tap = tap * g.s[d].d + k;
+        }
+        out[i] = inside ? from[at * g.row + tap * g.packs.d + ch] : U{};
+    }
+}
+
+template <class U>
+static void launch_undo(const pl_columns *c, int64_t images, const void *from, void *out)
+{
+    int64_t packs = c->bytes / (int64_t)sizeof(U), pixels = pl_conv_pixels(c->size);
+    pixel_grid g = {};
+    g.packs = pl_div_by(packs);
+    g.pixels = pl_div_by(pixels);
+    g.q1 = pl_div_by(c->size[1]);
+    g.q2 = pl_div_by(c->size[2]);
+    for (int d = 0; d < 3; d++) {
+        g.s[d] = pl_div_by(c->stride[d]);
+        g.rows[d] = (int32_t)c->rows[d];
+        g.shift[d] = (int32_t)c->shift[d];
+    }
+    g.row = (uint32_t)(packs * pl_conv_pixels(c->taps) + c->fill / (int64_t)sizeof(U));
+    g.total = (uint32_t)(images * pixels * packs);
+    PL_LAUNCH((undo<U>), pl_blocks(g.total, THREADS * 4), THREADS, 0, g, (const U *)from, (U *)out);
+}
+
+extern "C" pl_status pl_columns_undo(const pl_columns *c, int64_t images, const void *from,
+                                     void *out)
+{
+    int64_t wide = unit_of(c, from, out);
+    if (wide == 16)
+        launch_undo<uint4>(c, images, from, out);
+    else if (wide == 4)
+        launch_undo<uint32_t>(c, images, from, out);
+    else
+        launch_undo<uint16_t>(c, images, from, out);
+    PL_CUDA_LAUNCHED("columns back to pixels");
     return PL_OK;
 }
 

@@ -10,7 +10,8 @@
  *   the rest (f64, misaligned operands)  the direct kernels
  *
  * Where the kernel of this list is far slower than predicted, the others are timed
- * (device/trial.h): TF32 by own kernels, columns, cuDNN.
+ * (device/trial.h): TF32 by own kernels, columns, cuDNN over blocks of pixels (conv_blocks.c),
+ * cuDNN's fastest engine.
  *
  * The tail of a convolution (ops/net/tail.h) is part of cuDNN's plan as far as an engine supports
  * it, and a separate pass after every other kernel.
@@ -349,6 +350,30 @@ static pl_status split_run(const pl_call *c, pl_conv_shape p)
     return pl_conv_split_run(c->prep, c->in[0], c->in[1], bias, add, c->out[0], c->work);
 }
 
+static pl_status blocks_run(const pl_call *c, pl_conv_shape p)
+{
+    if (out_elems(c) == 0) return PL_OK;
+    const void *bias = bias_of(&p, c), *add = add_of(&p, c);
+    const void *given[5] = {c->in[0], c->in[1], c->out[0], bias, add};
+    if (!pl_cuda_aligned(given, 5)) return direct(c, &p);
+    return pl_conv_blocks_run(c->prep, c->in[0], c->in[1], bias, add, c->out[0], c->work);
+}
+
+/* cuDNN's fastest engine instead of its first one: not for problems whose slow engines take a
+ * noticeable part of a second to try. */
+static bool timed_takes(const pl_call *c, const pl_conv_shape *p)
+{
+    const double MOST = 2e10; /* products of operands */
+    double pixels = (double)(p->n * pl_conv_pixels(p->out) * pl_conv_pixels(p->kernel));
+    return not_f64(c) && pixels * (double)(p->ic / p->groups) * (double)p->oc <= MOST;
+}
+
+static pl_status timed_prepare(const pl_call *c, pl_conv_shape p, void **prep, size_t *work_bytes)
+{
+    p.timed = 1;
+    return prepare_as(c, p, p, prep, work_bytes);
+}
+
 static pl_status product_run(const pl_call *c, pl_conv_shape p)
 {
     if (out_elems(c) == 0) return PL_OK;
@@ -445,11 +470,36 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
   pl_conv_shape p = tag##_of(c);                                                                   \
   return pl_conv_product_can(&p);                                                                  \
  }                                                                                                 \
+ static bool tag##_blocks(const pl_call *c)                                                        \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return !nothing_in(c) && pl_conv_blocks_can(&p);                                                 \
+ }                                                                                                 \
+ static pl_status tag##_blocks_prepare(const pl_call *c, void **prep, size_t *work_bytes)          \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return pl_conv_blocks_prepare(&p, prep, work_bytes);                                             \
+ }                                                                                                 \
+ static pl_status tag##_blocks_run(const pl_call *c)                                               \
+ {                                                                                                 \
+  return blocks_run(c, tag##_of(c));                                                               \
+ }                                                                                                 \
+ static bool tag##_timed(const pl_call *c)                                                         \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return timed_takes(c, &p);                                                                       \
+ }                                                                                                 \
+ static pl_status tag##_timed_prepare(const pl_call *c, void **prep, size_t *work_bytes)           \
+ {                                                                                                 \
+  return timed_prepare(c, tag##_of(c), prep, work_bytes);                                          \
+ }                                                                                                 \
  static const pl_kernel tag##_alternatives[] = {                                                   \
      {"split", tag##_split_can, tag##_split_prepare, pl_sys_free, tag##_split_run},                \
      {"product", tag##_product_can, tag##_product_prepare, pl_conv_product_release,                \
       tag##_product_run},                                                                          \
      {"cudnn", not_f64, tag##_prepare, dnn_release, dnn_run},                                      \
+     {"blocks", tag##_blocks, tag##_blocks_prepare, pl_conv_blocks_release, tag##_blocks_run},     \
+     {"cudnn timed", tag##_timed, tag##_timed_prepare, dnn_release, dnn_run},                      \
      PL_KERNEL_END};
 #define PER_SAMPLE(tag)                                                                            \
  static pl_status tag##_ps_prepare(const pl_call *c, void **prep, size_t *work_bytes)              \

@@ -21,6 +21,7 @@ typedef struct pl_conv_shape {
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
     int32_t kind, dtype, spatial, bias; /* spatial: 2 or 3, as cuDNN counts; bias: 0 or 1 */
     int32_t act, add;                   /* ops/net/tail.h; add: 0 or 1 */
+    int32_t timed, unused;              /* timed: 1: cuDNN's engine is chosen by timing */
     double slope;
 } pl_conv_shape;
 /* How much of the tail of a convolution is in cuDNN's plan. */
@@ -82,9 +83,10 @@ pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, con
 
 /* columns.cu, in f32 and 16 bits. Tap k of row pixel p reads pixel p * stride + k * step + shift of
  * an image of that size; a pixel has that many bytes. rows: the grid of row pixels, images one
- * after the other. */
+ * after the other. A row ends with `fill` bytes of zeros. */
 typedef struct pl_columns {
-    int64_t bytes, rows[3], taps[3], size[3], stride[3], step[3], shift[3];
+    int32_t bytes, fill;
+    int64_t rows[3], taps[3], size[3], stride[3], step[3], shift[3];
 } pl_columns;
 
 /* A convolution as products of rows x terms: conv_phase.c. One phase, except for dx with a
@@ -117,8 +119,22 @@ pl_status pl_conv_product_prepare(const pl_conv_shape *c, void **prep,
 void pl_conv_product_release(void *prep); /* NULL is fine */
 pl_status pl_conv_product_run(void *prep, const void *a, const void *b, const void *bias, void *out,
                               void *work) PL_MUST_USE;
+
+/* Over blocks of stride x stride pixels, by cuDNN: conv_blocks.c. Arguments as above. prepare fails
+ * with PL_ERR_UNSUPPORTED where cuDNN has no engine. */
+bool pl_conv_blocks_can(const pl_conv_shape *c);
+pl_status pl_conv_blocks_prepare(const pl_conv_shape *c, void **prep,
+                                 size_t *work_bytes) PL_MUST_USE;
+void pl_conv_blocks_release(void *prep); /* NULL is fine */
+pl_status pl_conv_blocks_run(void *prep, const void *a, const void *b, const void *bias,
+                             const void *add, void *out, void *work) PL_MUST_USE;
+
 /* columns.cu: rows [first, first + n). */
 pl_status pl_columns_make(const pl_columns *c, const void *from, int64_t first, int64_t n,
+                          void *out) PL_MUST_USE;
+/* Copies the pixels of `images` images back from columns in which every pixel lies once: taps equal
+ * the stride, steps are 1. Pixels that no row has become zeros. */
+pl_status pl_columns_undo(const pl_columns *c, int64_t images, const void *from,
                           void *out) PL_MUST_USE;
 /* Copies taps first, first + by, ... of w [oc, kernel, ic] as [taps, oc, ic]. */
 pl_status pl_columns_filter(const pl_conv_shape *c, const int64_t *first, const int64_t *by,

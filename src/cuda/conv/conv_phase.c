@@ -59,7 +59,7 @@ bool pl_conv_phases_of(const pl_conv_shape *c, pl_conv_phase *out, int *n_out)
         else
             forward_phase(c, f);
         f->rows = c->n * pl_conv_pixels(f->columns.rows);
-        f->columns.bytes = f->channels * (int64_t)pl_dtype_bytes((pl_dtype)c->dtype);
+        f->columns.bytes = (int32_t)(f->channels * (int64_t)pl_dtype_bytes((pl_dtype)c->dtype));
         f->terms = pl_conv_pixels(f->columns.taps) * f->channels;
         if (f->rows > 0) ++*n_out;
     }

@@ -33,6 +33,7 @@ static pl_conv_plan *plans;
 typedef struct engine {
     pl_dnn_desc config, plan;
     size_t work_bytes;
+    bool tensor_core;
     char text[64];
 } engine;
 
@@ -44,7 +45,7 @@ static void engine_release(engine *e)
 
 /* Reads the notes of a configuration's engine: whether it is suitable, and a text for reports.
  * quick: not if it must be compiled. */
-static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *text, size_t cap)
+static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, engine *to)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t way[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -76,7 +77,8 @@ static bool fit(const pl_conv_shape *c, bool quick, pl_dnn_desc config, char *te
         compiled |= way[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
     good = good && !(quick && compiled);
     pl_dnn_drop(&e);
-    snprintf(text, cap, "eng%" PRId64 "%s%s", index, tensor_core ? " tc" : "",
+    to->tensor_core = tensor_core;
+    snprintf(to->text, sizeof to->text, "eng%" PRId64 "%s%s", index, tensor_core ? " tc" : "",
              compiled ? " rtc" : "");
     return good;
 }
@@ -100,7 +102,7 @@ static pl_status ask(const pl_conv_shape *c, const pl_conv_graph *g, bool quick,
         got = 0;
     for (int i = 0; rc == PL_OK && i < got && i < configs && *n < most; i++) {
         engine *e = &list[*n];
-        if (!fit(c, quick, config[i], e->text, sizeof e->text)) continue;
+        if (!fit(c, quick, config[i], e)) continue;
         e->config = config[i];
         config[i] = NULL;
         ++*n;
@@ -116,14 +118,14 @@ static size_t room(int64_t elems, int32_t dtype)
 }
 
 /* Returns the cap on a plan's workspace, which the budget pays for. True f32 may use as much as
- * both operands: its engines need them transposed, and engines that do not are many times
- * slower. */
+ * both operands: its engines need them transposed, and engines that do not are many times slower.
+ * So may engines that are timed against other kernels: trial.h weighs their workspace. */
 static size_t work_cap(const pl_conv_shape *c)
 {
     size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
     size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype);
     size_t large = (x > y ? x : y) / 4, least = (size_t)64 << 20;
-    if (c->dtype == PL_F32 && !pl_cuda_tf32()) return x + y + least;
+    if ((c->dtype == PL_F32 && !pl_cuda_tf32()) || c->timed) return x + y + least;
     return large > least ? large : least;
 }
 
@@ -162,9 +164,17 @@ static pl_status trial_run(void *ctx)
     return pl_conv_follow(&t->p.problem, t->p.level, x->bias, x->add, (void *)(uintptr_t)out);
 }
 
+/* Measures first roughly; an engine that takes more than `most` milliseconds, if that is positive,
+ * is not measured again. */
+static pl_status time_engine(trial *t, float most, float *ms)
+{
+    PL_TRY(pl_cuda_time_few(trial_run, t, ms));
+    return most > 0 && *ms > most ? PL_OK : pl_cuda_time(trial_run, t, ms);
+}
+
 /* Measures the milliseconds of one engine and the rest of the tail, in separate memory; negative if
  * it cannot be tried. */
-static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engine *e)
+static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engine *e, float most)
 {
     size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
     size_t w = room(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel), c->dtype);
@@ -180,23 +190,42 @@ static float try_engine(const pl_conv_shape *c, pl_conv_level level, const engin
     t.x = (pl_conv_operands){at, at + x, at + x + w, more, more + b, more + b + add};
     float ms = -1;
     if (cudaMemsetAsync(block, 0, x + w + y + b + add, pl_cuda_stream()) != cudaSuccess ||
-        pl_conv_bind(&t.p, &t.x, &t.bound) != PL_OK || pl_cuda_time(trial_run, &t, &ms) != PL_OK)
+        pl_conv_bind(&t.p, &t.x, &t.bound) != PL_OK || time_engine(&t, most, &ms) != PL_OK)
         ms = -1;
     pl_conv_bound_free(t.bound);
     cudaFree(block);
     return ms;
 }
 
+static bool keeps_cap(const pl_conv_shape *c, const engine *e)
+{
+    return e->plan && e->work_bytes <= work_cap(c);
+}
+
+/* Whether engines without tensor cores are not worth trying: they take many times as long. */
+static bool wants_cores(const pl_conv_shape *c, const engine *list, int n)
+{
+    const double LEAST = 2e9; /* products of operands */
+    double products = (double)(c->n * pl_conv_pixels(c->out)) * (double)(c->ic / c->groups) *
+                      (double)c->oc * (double)pl_conv_pixels(c->kernel);
+    bool any = false;
+    for (int i = 0; i < n; i++) any |= list[i].tensor_core && keeps_cap(c, &list[i]);
+    return any && products >= LEAST;
+}
+
 /* Returns the fastest engine that keeps the cap; *least is its time, negative when none could be
  * tried. */
 static int fastest(const pl_conv_shape *c, pl_conv_level level, engine *list, int n, float *least)
 {
+    const float ROUGHLY = 1.3f;
     int best = -1;
     *least = -1;
+    for (int i = 0; i < n; i++)
+        if (plan_make(&list[i]) != PL_OK) pl_dnn_drop(&list[i].plan);
+    bool cores = wants_cores(c, list, n);
     for (int i = 0; i < n; i++) {
-        if (plan_make(&list[i]) != PL_OK || !list[i].plan) continue;
-        if (list[i].work_bytes > work_cap(c)) continue;
-        float ms = try_engine(c, level, &list[i]);
+        if (!keeps_cap(c, &list[i]) || (cores && !list[i].tensor_core)) continue;
+        float ms = try_engine(c, level, &list[i], ROUGHLY * *least);
         if (best < 0 || (ms >= 0 && (*least < 0 || ms < *least))) {
             best = i;
             *least = ms;
@@ -206,11 +235,15 @@ static int fastest(const pl_conv_shape *c, pl_conv_level level, engine *list, in
 }
 
 /* ---- choice --------------------------------------------------------------------------------- */
+static bool is_timed(const pl_conv_shape *c)
+{
+    return c->timed || pl_cuda_autotune();
+}
+
 static int first_that_works(const pl_conv_shape *c, engine *list, int from, int n)
 {
     for (int i = from; i < n; i++)
-        if (plan_make(&list[i]) == PL_OK && list[i].plan && list[i].work_bytes <= work_cap(c))
-            return i;
+        if (plan_make(&list[i]) == PL_OK && keeps_cap(c, &list[i])) return i;
     return -1;
 }
 
@@ -229,7 +262,7 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
     char key[384], text[352];
     pl_cuda_timed t = {-1, -1};
     pl_conv_text(c, text, sizeof text);
-    snprintf(key, sizeof key, "%s:%d%d", text, level, pl_cuda_tf32());
+    snprintf(key, sizeof key, "%s:%d%d%s", text, level, pl_cuda_tf32(), c->timed ? ":t" : "");
     int own = -1;
     if (!pl_cuda_timed_get(key, n, &t)) {
         t.at = own = fastest(c, level, list, n, &t.ms);
@@ -264,12 +297,12 @@ static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_pla
     int n = 0, at = -1;
     pl_status rc = pl_conv_graph_make(c, level, &g);
     for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
-        if (pl_cuda_autotune())
+        if (is_timed(c))
             rc = ask(c, &g, false, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
         else
             rc = ask_for_first(c, &g, level == PL_CONV_WHOLE, modes[m], list, &n, &at);
     }
-    if (rc == PL_OK && pl_cuda_autotune()) at = timed_choice(c, level, list, n, &p->run_ms);
+    if (rc == PL_OK && is_timed(c)) at = timed_choice(c, level, list, n, &p->run_ms);
     if (rc == PL_OK && at < 0) at = smallest(list, n);
     if (at >= 0) {
         p->plan = list[at].plan;
@@ -294,7 +327,7 @@ static void refusal_key(const pl_conv_shape *c, char *key, size_t cap)
 {
     char text[352];
     pl_conv_text(c, text, sizeof text);
-    snprintf(key, cap, "refused:%s:%d%d", text, pl_cuda_tf32(), pl_cuda_autotune());
+    snprintf(key, cap, "refused:%s:%d%d", text, pl_cuda_tf32(), is_timed(c));
 }
 
 static bool is_refused(const pl_conv_shape *c, int level)
@@ -323,7 +356,7 @@ static bool has_level(const pl_conv_shape *c, int level)
 static bool load_plan(pl_conv_plan *p)
 {
     pl_dnn_plan d;
-    if (pl_cuda_autotune() ||
+    if (is_timed(&p->problem) ||
         !pl_dnn_plan_load(pl_dnn_plan_key(&p->problem, sizeof p->problem), &d))
         return false;
     p->plan = d.plan;
@@ -336,7 +369,7 @@ static bool load_plan(pl_conv_plan *p)
 static void save_plan(const pl_conv_plan *p)
 {
     pl_dnn_plan d = {.plan = p->plan, .work_bytes = p->work_bytes, .tag = (int32_t)p->level};
-    if (pl_cuda_autotune()) return;
+    if (is_timed(&p->problem)) return;
     memcpy(d.engine, p->engine, sizeof d.engine);
     pl_dnn_plan_save(pl_dnn_plan_key(&p->problem, sizeof p->problem), &d);
 }
@@ -354,7 +387,8 @@ static pl_status fill(pl_conv_plan *p)
         pl_conv_plan lower = {.problem = p->problem, .run_ms = -1};
         if (!has_level(&p->problem, level) || is_refused(&p->problem, level)) continue;
         /* With a plan of a higher level, only a timed plan of a lower level can be better. */
-        if (p->plan && (!pl_cuda_autotune() || p->level < PL_CONV_WHOLE || !(p->run_ms > 0))) break;
+        if (p->plan && (!is_timed(&p->problem) || p->level < PL_CONV_WHOLE || !(p->run_ms > 0)))
+            break;
         (void)choose(&p->problem, (pl_conv_level)level, &lower);
         bool fits = level == PL_CONV_BARE || lower.work_bytes <= work_cap(&p->problem);
         if (!lower.plan || !fits) note_refusal(&p->problem, level);

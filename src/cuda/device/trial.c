@@ -20,6 +20,7 @@ typedef struct prepared {
     const void *in[MAX_ARGS];
     void *out[MAX_ARGS];
     void *block;
+    size_t operands, work; /* bytes */
 } prepared;
 
 static size_t room(size_t bytes)
@@ -41,6 +42,8 @@ static pl_status prepare(const pl_call *c, const pl_kernel *k, prepared *p)
     if (k->prepare) PL_TRY(k->prepare(c, &p->call.prep, &work));
     for (int i = 0; i < c->n_in; i++) bytes += room(pl_type_bytes(&c->in_type[i]));
     for (int i = 0; i < c->n_out; i++) bytes += room(pl_type_bytes(&c->out_type[i]));
+    p->operands = bytes;
+    p->work = work;
     if (cudaMalloc(&p->block, bytes + work) != cudaSuccess) {
         (void)cudaGetLastError();
         return PL_ERR_MEMORY;
@@ -66,31 +69,45 @@ static pl_status run(void *ctx)
     return p->kernel->run(&p->call);
 }
 
-/* Returns the milliseconds of a run; negative: the kernel cannot run here. */
-static double time_of(const pl_call *c, const pl_kernel *k)
+/* Returns the milliseconds of a run; negative: the kernel cannot run here. *worth: the milliseconds
+ * that its workspace must save. */
+static double time_of(const pl_call *c, const pl_kernel *k, double *worth)
 {
     prepared p;
     float ms = -1;
     pl_status rc = prepare(c, k, &p);
     if (rc == PL_OK) rc = pl_cuda_time_few(run, &p, &ms);
     release(&p);
+    bool large = p.work > PL_CUDA_WORK_BYTES && p.work > p.operands / 4;
+    *worth = large ? 1e-9 * PL_CUDA_MS_PER_GB * (double)p.work : 0;
     return rc == PL_OK ? (double)ms : -1;
 }
 
 /* ---- the choice ----------------------------------------------------------------------------- */
+static bool is_slow(double ms, double expected)
+{
+    return ms > PL_CUDA_SLOW * expected && ms > expected + PL_CUDA_LOSS_MS;
+}
+
+static bool is_wrong(double ms, double expected)
+{
+    return ms > PL_CUDA_WRONG_MS &&
+           (ms > PL_CUDA_WRONG * expected || ms * PL_CUDA_WRONG < expected);
+}
+
 /* Position 0 is the expected kernel, i + 1 alternative i. */
 static pl_cuda_timed decide(const pl_cuda_trial *t)
 {
-    pl_cuda_timed best = {0, (float)time_of(t->call, t->expected)};
-    if (best.ms < 0 || (double)best.ms <= PL_CUDA_SLOW * t->expected_ms) return best;
-    double most = (double)best.ms / PL_CUDA_FASTER;
-    for (int i = 0; t->alternatives[i].run; i++) {
+    double worth;
+    pl_cuda_timed best = {0, (float)time_of(t->call, t->expected, &worth)};
+    if (best.ms < 0) return best;
+    for (int i = 0; t->alternatives[i].run && is_slow((double)best.ms, t->expected_ms); i++) {
         const pl_kernel *k = &t->alternatives[i];
-        if (k->run == t->expected->run || (k->accepts && !k->accepts(t->call))) continue;
-        double ms = time_of(t->call, k);
-        if (ms < 0 || ms > most) continue;
-        best = (pl_cuda_timed){i + 1, (float)ms};
-        most = ms / PL_CUDA_FASTER;
+        if (strcmp(k->name, t->expected->name) == 0 || (k->accepts && !k->accepts(t->call)))
+            continue;
+        double ms = time_of(t->call, k, &worth), least = (double)best.ms;
+        if (ms >= 0 && ms * PL_CUDA_FASTER <= least && ms + worth <= least)
+            best = (pl_cuda_timed){i + 1, (float)ms};
     }
     return best;
 }
@@ -132,5 +149,5 @@ void pl_cuda_kernel_by_time(const pl_cuda_trial *t, const pl_kernel **kernel, do
         pthread_mutex_unlock(&lock);
     }
     if (at.at > 0) *kernel = &t->alternatives[at.at - 1];
-    if ((double)at.ms > PL_CUDA_SLOW * t->expected_ms) *ms = (double)at.ms;
+    if (is_wrong((double)at.ms, t->expected_ms)) *ms = (double)at.ms;
 }

@@ -8,8 +8,12 @@
  * not begin at a multiple of 16 bytes is read element by element in the same order.
  *
  * Each thread keeps the largest logit so far and the sum of exp(x - largest), and scales the sum
- * when a larger one comes: once a pack, not once an element. dx may lie over the logits: the thread
- * that writes an element is the one that has read it, and the label's logit is read before.
+ * when a larger one comes: once for PACKS packs, not once an element. It reads PACKS packs before
+ * it uses the first, so that memory is busy while it computes. dx may lie over the logits: the
+ * thread that writes an element is the one that has read it, and the label's logit is read before.
+ *
+ * Exponentials of 16-bit logits are the hardware's: x - largest is exact or nearly so, and the
+ * error of a term, (2 + |x - largest|) 2^-23 of it, is far below that of a 16-bit logit.
  */
 #include "cuda/device/launch.h"
 
@@ -18,7 +22,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { WARP = 32, BLOCK = 512, SHORT = 1024 /* classes; shorter rows take a warp */ };
+enum { WARP = 32, BLOCK = 256, SHORT = 1024 /* classes; shorter rows take a warp */, PACKS = 4 };
 
 template <class T> struct wide {
     enum { N = 16 / (int)sizeof(T) };
@@ -71,6 +75,20 @@ static __device__ __forceinline__ double power(double x)
 {
     return exp(x);
 }
+/* The exponential for terms of logits of T. */
+template <class T>
+static __device__ __forceinline__ typename pl_elem<T>::acc term(typename pl_elem<T>::acc x)
+{
+    return power(x);
+}
+template <> __device__ __forceinline__ float term<pl_f16>(float x)
+{
+    return __expf(x);
+}
+template <> __device__ __forceinline__ float term<pl_bf16>(float x)
+{
+    return __expf(x);
+}
 static __device__ __forceinline__ float lowest(float)
 {
     return -FLT_MAX;
@@ -84,15 +102,6 @@ static __device__ __forceinline__ double lowest(double)
 /* The largest logit, the sum of exp(x - top); with smoothing, sum of w (x - x_0) and of w. */
 template <class A> struct sums {
     A top, powers, spread, weights;
-
-    __device__ __forceinline__ void join(const sums &b)
-    {
-        A t = b.top > top ? b.top : top;
-        powers = powers * power(top - t) + b.powers * power(b.top - t);
-        top = t;
-        spread += b.spread;
-        weights += b.weights;
-    }
 };
 
 template <class A> static __device__ __forceinline__ sums<A> no_sums()
@@ -101,49 +110,52 @@ template <class A> static __device__ __forceinline__ sums<A> no_sums()
     return s;
 }
 
-template <class A> static __device__ __forceinline__ sums<A> from_lane(const sums<A> &s, int d)
+/* Joins the sums of the 32 lanes; all of them get the result. Both sides of an exchange add the
+ * same two numbers, so all lanes have the same bits. */
+template <class A> static __device__ __forceinline__ sums<A> warp_join(sums<A> s, bool spread)
 {
-    sums<A> r;
-    r.top = __shfl_xor_sync(0xffffffffu, s.top, d);
-    r.powers = __shfl_xor_sync(0xffffffffu, s.powers, d);
-    r.spread = __shfl_xor_sync(0xffffffffu, s.spread, d);
-    r.weights = __shfl_xor_sync(0xffffffffu, s.weights, d);
-    return r;
+    A top = s.top;
+    for (int d = 1; d < WARP; d *= 2) top = fmax(top, __shfl_xor_sync(0xffffffffu, top, d));
+    s.powers *= power(s.top - top);
+    s.top = top;
+    for (int d = 1; d < WARP; d *= 2) s.powers += __shfl_xor_sync(0xffffffffu, s.powers, d);
+    for (int d = 1; spread && d < WARP; d *= 2) {
+        s.spread += __shfl_xor_sync(0xffffffffu, s.spread, d);
+        s.weights += __shfl_xor_sync(0xffffffffu, s.weights, d);
+    }
+    return s;
 }
 
-/* Joins the sums of a team's threads; all of them get the result. Lanes join in a tree whose two
- * sides are ordered by lane, so that both give the same bits. */
-template <class A, int TEAM> static __device__ sums<A> team_join(sums<A> s)
+/* Joins the sums of a team's threads; all get the result. spread: with the last two sums. */
+template <class A, int TEAM> static __device__ sums<A> team_join(sums<A> s, bool spread)
 {
     int lane = (int)(threadIdx.x & 31u);
-    for (int d = 1; d < WARP; d *= 2) {
-        sums<A> other = from_lane(s, d), low = lane & d ? other : s;
-        low.join(lane & d ? s : other);
-        s = low;
-    }
+    s = warp_join(s, spread);
     if (TEAM == WARP) return s;
     __shared__ sums<A> warp[TEAM / WARP];
     __syncthreads(); /* the sums of the row before have been read */
     if (lane == 0) warp[threadIdx.x / WARP] = s;
     __syncthreads();
-    s = warp[0];
-    for (int i = 1; i < TEAM / WARP; i++) s.join(warp[i]);
-    return s;
+    return warp_join(lane < TEAM / WARP ? warp[lane] : no_sums<A>(), spread);
+}
+
+/* Adds n logits to the sums. n is known where the function is inlined. */
+template <class T, class A>
+static __device__ __forceinline__ void meet(sums<A> *s, const T *v, int n)
+{
+    A t = s->top, more = 0;
+#pragma unroll
+    for (int i = 0; i < n; i++) t = fmax(t, pl_get<T>(v[i]));
+#pragma unroll
+    for (int i = 0; i < n; i++) more += term<T>(pl_get<T>(v[i]) - t);
+    s->powers = s->powers * term<T>(s->top - t) + more;
+    s->top = t;
 }
 
 template <class T, class A>
-static __device__ __forceinline__ void meet(sums<A> *s, const T *v, int n, A first, const A *w,
-                                            bool spread)
+static __device__ __forceinline__ void meet_spread(sums<A> *s, const T *v, int n, A first,
+                                                   const A *w)
 {
-    A t = s->top, more = 0;
-    for (int i = 0; i < n; i++) {
-        A x = pl_get<T>(v[i]);
-        t = x > t ? x : t;
-    }
-    for (int i = 0; i < n; i++) more += power(pl_get<T>(v[i]) - t);
-    s->powers = s->powers * power(s->top - t) + more;
-    s->top = t;
-    if (!spread) return;
     for (int i = 0; i < n; i++) {
         A by = w ? w[i] : A(1);
         s->spread += (pl_get<T>(v[i]) - first) * by;
@@ -152,22 +164,44 @@ static __device__ __forceinline__ void meet(sums<A> *s, const T *v, int n, A fir
 }
 
 /* ---- forward ----------------------------------------------------------------------------- */
+/* One element or pack, and with smoothing its part of the spread. */
+template <class T, class A, int N>
+static __device__ __forceinline__ void meet_at(sums<A> *s, const T *v, const rows_of<A> &o, A first,
+                                               int64_t at)
+{
+    meet<T, A>(s, v, N);
+    if (o.smoothing > 0) meet_spread<T, A>(s, v, N, first, o.w ? o.w + at : NULL);
+}
+
 template <class T, class A, int TEAM>
 static __device__ sums<A> row_sums(const T *x, int64_t row, const rows_of<A> &o, A first)
 {
+    constexpr int N = wide<T>::N;
     sums<A> s = no_sums<A>();
-    bool spread = o.smoothing > 0;
-    int64_t t = threadIdx.x % TEAM;
+    int64_t i = threadIdx.x % TEAM, t = i;
     row_parts p = parts_of<T>(row, o.k);
-    if (t < p.head) meet<T, A>(&s, x + t, 1, first, o.w ? o.w + t : NULL, spread);
-    for (int64_t i = t; i < p.packs; i += TEAM) {
-        int64_t at = p.head + i * wide<T>::N;
-        pl_pack<T, wide<T>::N> v = read_pack<T>(x + at, o.packs);
-        meet<T, A>(&s, v.v, wide<T>::N, first, o.w ? o.w + at : NULL, spread);
+    if (t < p.head) meet_at<T, A, 1>(&s, x + t, o, first, t);
+    for (; i + (PACKS - 1) * TEAM < p.packs; i += PACKS * TEAM) {
+        T all[PACKS * N];
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            pl_pack<T, N> v = read_pack<T>(x + p.head + (i + k * TEAM) * N, o.packs);
+#pragma unroll
+            for (int e = 0; e < N; e++) all[k * N + e] = v.v[e];
+        }
+        meet<T, A>(&s, all, PACKS * N);
+        for (int k = 0; o.smoothing > 0 && k < PACKS; k++) {
+            int64_t at = p.head + (i + k * TEAM) * N;
+            meet_spread<T, A>(&s, all + k * N, N, first, o.w ? o.w + at : NULL);
+        }
     }
-    int64_t at = p.head + p.packs * wide<T>::N + t;
-    if (at < o.k) meet<T, A>(&s, x + at, 1, first, o.w ? o.w + at : NULL, spread);
-    return team_join<A, TEAM>(s);
+    for (; i < p.packs; i += TEAM) {
+        pl_pack<T, N> v = read_pack<T>(x + p.head + i * N, o.packs);
+        meet_at<T, A, N>(&s, v.v, o, first, p.head + i * N);
+    }
+    int64_t at = p.head + p.packs * N + t;
+    if (at < o.k) meet_at<T, A, 1>(&s, x + at, o, first, at);
+    return team_join<A, TEAM>(s, o.smoothing > 0);
 }
 
 /* lse - x is computed as (top - x) + powers, the log of their sum: next to logits of 1e8, powers
@@ -186,7 +220,7 @@ static __device__ A loss_of(const rows_of<A> &o, const sums<A> &s, int64_t label
 }
 
 template <class T, class A, int TEAM, int THREADS>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     entropy_forward(const T *x, A *loss, A *lse_out, const rows_of<A> o)
 {
     const int64_t teams = THREADS / TEAM;
@@ -237,8 +271,35 @@ template <class T, class A>
 static __device__ __forceinline__ T slope_at(const slopes<A> &s, T x, int64_t k, const A *w)
 {
     if (s.still) return pl_put<T>(A(0));
-    A y = s.power * power(pl_get<T>(x) - s.lse) - s.even * (w ? w[k] : A(1));
+    A y = s.power * term<T>(pl_get<T>(x) - s.lse) - s.even * (w ? w[k] : A(1));
     return pl_put<T>(k == s.label ? y - s.at_label : y);
+}
+
+/* The slopes of N logits that begin with logit k. Most packs do not hold the label, and most
+ * problems have neither smoothing nor weights. */
+template <class T, class A, int N>
+static __device__ __forceinline__ pl_pack<T, N>
+slopes_at(const slopes<A> &s, const pl_pack<T, N> &x, int64_t k, const A *w)
+{
+    pl_pack<T, N> y;
+    bool plain = !s.still && s.even == 0 && (uint64_t)(s.label - k) >= (uint64_t)N;
+    if (plain) {
+#pragma unroll
+        for (int e = 0; e < N; e++)
+            y.v[e] = pl_put<T>(s.power * term<T>(pl_get<T>(x.v[e]) - s.lse));
+    } else {
+        for (int e = 0; e < N; e++) y.v[e] = slope_at<T, A>(s, x.v[e], k + e, w);
+    }
+    return y;
+}
+
+template <class T>
+static __device__ __forceinline__ void write_pack(T *p, const pl_pack<T, wide<T>::N> &v, bool packs)
+{
+    if (packs)
+        pl_write<T, wide<T>::N>(p, v);
+    else
+        for (int k = 0; k < wide<T>::N; k++) p[k] = v.v[k];
 }
 
 /* Sum of the weights of the classes: every team adds them in the same order. */
@@ -248,13 +309,14 @@ template <class A, int TEAM> static __device__ A weight_sum(const rows_of<A> &o)
     if (!(o.smoothing > 0)) return 0;
     sums<A> s = no_sums<A>();
     for (int64_t i = threadIdx.x % TEAM; i < o.k; i += TEAM) s.weights += o.w[i];
-    return team_join<A, TEAM>(s).weights;
+    return team_join<A, TEAM>(s, true).weights;
 }
 
 template <class T, class A, int TEAM, int THREADS>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     entropy_backward(const T *x, T *y, const A *lse, const A *d, const A *d_lse, const rows_of<A> o)
 {
+    constexpr int N = wide<T>::N;
     const int64_t teams = THREADS / TEAM, t = threadIdx.x % TEAM;
     A weights = weight_sum<A, TEAM>(o);
     for (int64_t row = blockIdx.x * teams + threadIdx.x / TEAM; row < o.rows;
@@ -264,16 +326,24 @@ static __global__ void __launch_bounds__(THREADS)
         slopes<A> s = slopes_of(o, row, lse, d, d_lse, weights);
         row_parts p = parts_of<T>(row, o.k);
         if (t < p.head) to[t] = slope_at<T, A>(s, from[t], t, o.w);
-        for (int64_t i = t; i < p.packs; i += TEAM) {
-            int64_t at = p.head + i * wide<T>::N;
-            pl_pack<T, wide<T>::N> v = read_pack<T>(from + at, o.packs);
-            for (int k = 0; k < wide<T>::N; k++) v.v[k] = slope_at<T, A>(s, v.v[k], at + k, o.w);
-            if (o.packs)
-                pl_write<T, wide<T>::N>(to + at, v);
-            else
-                for (int k = 0; k < wide<T>::N; k++) to[at + k] = v.v[k];
+        int64_t i = t;
+        for (; i + (PACKS - 1) * TEAM < p.packs; i += PACKS * TEAM) {
+            pl_pack<T, N> v[PACKS];
+#pragma unroll
+            for (int k = 0; k < PACKS; k++)
+                v[k] = read_pack<T>(from + p.head + (i + k * TEAM) * N, o.packs);
+#pragma unroll
+            for (int k = 0; k < PACKS; k++) {
+                int64_t at = p.head + (i + k * TEAM) * N;
+                write_pack<T>(to + at, slopes_at<T, A, N>(s, v[k], at, o.w), o.packs);
+            }
         }
-        int64_t at = p.head + p.packs * wide<T>::N + t;
+        for (; i < p.packs; i += TEAM) {
+            int64_t at = p.head + i * N;
+            pl_pack<T, N> v = read_pack<T>(from + at, o.packs);
+            write_pack<T>(to + at, slopes_at<T, A, N>(s, v, at, o.w), o.packs);
+        }
+        int64_t at = p.head + p.packs * N + t;
         if (at < o.k) to[at] = slope_at<T, A>(s, from[at], at, o.w);
     }
 }

@@ -197,52 +197,66 @@ pl_status pl_cuda_start_values(void *to, pl_dtype dtype, uint64_t seed, uint32_t
 }
 
 /* ---- random order ----------------------------------------------------------------------- */
-/* Fisher-Yates shuffle from the end, as on the CPU: each exchange depends on the one before, so one
- * thread makes them, in shared memory where the list fits, while the block draws the partners of
- * exchanges ahead. */
-template <bool SHARED>
-static __global__ void __launch_bounds__(THREADS)
-    shuffle(int32_t *out, const int64_t *key, uint32_t stream, int32_t n)
+/* Fisher-Yates shuffle from the end, as on the CPU: exchange i swaps places i and with[i] <= i, and
+ * larger i come first. Exchanges that share no place commute, so all of those run at once whose two
+ * places no earlier exchange still needs: every open exchange claims its places, the largest claim
+ * stays, and exchanges that hold both run and give them up. The number of rounds grows with log n
+ * (Shun, Gu, Blelloch, Fineman, Gibbons, "Sequential random permutation, list contraction and tree
+ * contraction are highly parallel", SODA 2015). One block: a round needs two barriers. */
+enum { SHUFFLE_THREADS = 1024, DONE = -1 };
+
+static __global__ void __launch_bounds__(SHUFFLE_THREADS)
+    shuffle(int32_t *y, int32_t *with, int32_t *claims, const int64_t *key, uint32_t stream,
+            int32_t n)
 {
-    __shared__ int32_t with[4 * THREADS];
-    PL_SHARED(int32_t, fast);
-    int32_t *y = SHARED ? fast : out, t = (int32_t)threadIdx.x;
-    for (int32_t i = t; i < n; i += THREADS) y[i] = i;
-    for (int64_t first = ((int64_t)n - 1) / (4 * THREADS) * (4 * THREADS); first >= 0;
-         first -= 4 * THREADS) {
-        uint4 w = philox(key, stream, (uint64_t)first / 4 + (uint64_t)t);
+    volatile int32_t *claim = claims; /* atomics do not change what the block's cache holds */
+    const int32_t t = (int32_t)threadIdx.x;
+    for (int64_t four = t; 4 * four < n; four += SHUFFLE_THREADS) {
+        uint4 w = philox(key, stream, (uint64_t)four);
         uint32_t u[4] = {w.x, w.y, w.z, w.w};
-        __syncthreads();
-        for (int k = 0; k < 4; k++)
-            with[4 * t + k] = (int32_t)((u[k] * (uint64_t)(first + 4 * t + k + 1)) >> 32);
-        __syncthreads();
-        if (t == 0) {
-            int32_t hi = n - first < 4 * THREADS ? (int32_t)(n - first) : 4 * THREADS;
-            for (int32_t k = hi - 1; k >= 0 && first + k > 0; k--) {
-                int32_t j = with[k], a = y[first + k];
-                y[first + k] = y[j];
-                y[j] = a;
-            }
+        for (int k = 0; k < 4 && 4 * four + k < n; k++) {
+            int64_t i = 4 * four + k;
+            y[i] = (int32_t)i;
+            with[i] = i ? (int32_t)((u[k] * (uint64_t)(i + 1)) >> 32) : DONE;
+            claims[i] = DONE;
         }
     }
-    if (!SHARED) return;
-    __syncthreads();
-    for (int32_t i = t; i < n; i += THREADS) out[i] = fast[i];
+    for (;;) {
+        int open = 0;
+        __syncthreads();
+        for (int64_t i = t; i < n; i += SHUFFLE_THREADS) {
+            if (with[i] == DONE) continue;
+            atomicMax(&claims[i], (int32_t)i);
+            atomicMax(&claims[with[i]], (int32_t)i);
+            open = 1;
+        }
+        if (!__syncthreads_or(open)) return;
+        for (int64_t i = t; i < n; i += SHUFFLE_THREADS) {
+            int32_t j = with[i];
+            if (j == DONE || claim[i] != i || claim[j] != i) continue;
+            int32_t a = y[i];
+            y[i] = y[j];
+            y[j] = a;
+            claim[i] = claim[j] = with[i] = DONE;
+        }
+    }
+}
+
+static pl_status order_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    *work_bytes = 2 * pl_type_bytes(&c->out_type[0]);
+    return PL_OK;
 }
 
 static pl_status random_permutation(const pl_call *c)
 {
     const pl_order_attr *a = static_cast<const pl_order_attr *>(c->attr);
-    size_t bytes = (size_t)a->n * sizeof(int32_t);
-    int32_t *y = static_cast<int32_t *>(c->out[0]);
-    const int64_t *key = static_cast<const int64_t *>(c->in[0]);
+    int32_t *work = static_cast<int32_t *>(c->work);
     if (a->n == 0) return PL_OK;
-    if (bytes <= 40 * 1024)
-        PL_LAUNCH((shuffle<true>), dim3(1), dim3(THREADS), bytes, y, key, (uint32_t)a->stream,
-                  (int32_t)a->n);
-    else
-        PL_LAUNCH((shuffle<false>), dim3(1), dim3(THREADS), 0, y, key, (uint32_t)a->stream,
-                  (int32_t)a->n);
+    PL_LAUNCH(shuffle, dim3(1), dim3(SHUFFLE_THREADS), 0, static_cast<int32_t *>(c->out[0]), work,
+              work + a->n, static_cast<const int64_t *>(c->in[0]), (uint32_t)a->stream,
+              (int32_t)a->n);
     PL_CUDA_LAUNCHED("random_permutation");
     return PL_OK;
 }
@@ -252,7 +266,7 @@ PL_CUDA_KERNEL(fill_kernels, NULL, fill);
 PL_CUDA_KERNEL(iota_kernels, NULL, iota);
 PL_CUDA_KERNEL(uniform_kernels, NULL, random_uniform);
 PL_CUDA_KERNEL(normal_kernels, NULL, random_normal);
-PL_CUDA_KERNEL(order_kernels, NULL, random_permutation);
+PL_CUDA_KERNEL(order_kernels, order_prepare, random_permutation);
 
 PL_CUDA_ENTRIES(pl_cuda_fills) = {{"fill", fill_kernels},
                                   {"iota", iota_kernels},

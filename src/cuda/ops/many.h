@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { PL_CUDA_MANY = 128 }; /* limit of calls per launch */
+enum { PL_CUDA_MANY = 512 }; /* limit of calls that are looked at together */
 typedef pl_status (*pl_cuda_many_fn)(const pl_call *const *calls, int n);
 /* Returns NULL if the kernel takes one call at a time. */
 pl_cuda_many_fn pl_cuda_many_of(const pl_kernel *k);

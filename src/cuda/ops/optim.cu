@@ -1,6 +1,12 @@
 /* optim.cu - optimiser updates: one pass over a weight, its gradient and its moments; one launch
  * updates many consecutive weights.
  *
+ *   weights    [  a  ][b][    c    ][d]      in tiles of PIECE elements
+ *   blocks      0 1 2  0  1 2 0 1 2  0       there are as many as the GPU runs at once
+ *
+ * Neighbouring tiles run at the same time, which memory likes: ranges of tiles for each block reach
+ * three quarters of the rate.
+ *
  * Formulas and order of operations are those of ops/net/optim.c. Learning rate, gradient scale and
  * step number lie on the device, so one thread of each block computes the coefficients (bias
  * corrections and the like) there, in double, and rounds them once. A scale that is not finite
@@ -18,6 +24,9 @@
 
 #include "ops/core/attr.h"
 
+/* Elements of a tile of update_f32, and its blocks on a multiprocessor. */
+enum { PIECE = 4 * THREADS, RESIDENT = 4 };
+
 /* ---- kernels ---------------------------------------------------------------------------- */
 /* One element of f32 tensors. */
 template <int RULE, class G>
@@ -34,44 +43,52 @@ static __device__ __forceinline__ void update_one(const update_piece &p, const c
     for (int j = 0; j < n_s; j++) static_cast<float *>(p.s_out[j])[i] = s[j];
 }
 
-/* f32 tensors, a gradient of G: four elements at a time, the last ones by one thread each. */
+/* Four elements of f32 tensors. */
 template <int RULE, class G>
-static __global__ void __launch_bounds__(THREADS) update_f32(const __grid_constant__ update_batch u)
+static __device__ __forceinline__ void update_four(const update_piece &p, const coeffs<float> &k,
+                                                   int64_t i)
 {
     const int n_s = states_of<RULE>::n;
-    const update_share b = share_of(u);
-    const update_piece &p = u.at[b.piece];
-    __shared__ coeffs<float> shared_k;
-    if (threadIdx.x == 0) find_coeffs<RULE, float>(u, p, &shared_k);
+    pl_pack<G, 4> pg = pl_read<G, 4>(static_cast<const G *>(p.grad) + i);
+    pl_pack<float, 4> pw = pl_read<float, 4>(static_cast<const float *>(p.w) + i);
+    pl_pack<float, 4> ps[STATES];
+#pragma unroll
+    for (int j = 0; j < n_s; j++) ps[j] = pl_read<float, 4>(static_cast<const float *>(p.s[j]) + i);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        float s[STATES] = {0, 0, 0};
+#pragma unroll
+        for (int j = 0; j < n_s; j++) s[j] = ps[j].v[e];
+        apply<RULE, float>(k, (float)pl_get(pg.v[e]), &pw.v[e], s);
+#pragma unroll
+        for (int j = 0; j < n_s; j++) ps[j].v[e] = s[j];
+    }
+    pl_write<float, 4>(static_cast<float *>(p.w_out) + i, pw);
+#pragma unroll
+    for (int j = 0; j < n_s; j++) pl_write<float, 4>(static_cast<float *>(p.s_out[j]) + i, ps[j]);
+}
+
+/* f32 tensors, a gradient of G. */
+template <int RULE, class G, class U>
+static __global__ void __launch_bounds__(THREADS, RESIDENT) update_f32(const __grid_constant__ U u)
+{
+    __shared__ coeffs<float> kinds[KINDS];
+    if ((int)threadIdx.x < u.kinds)
+        find_coeffs<RULE, float>(u, (int)threadIdx.x, &kinds[threadIdx.x]);
     __syncthreads();
-    const coeffs<float> k = shared_k;
-    if (!isfinite(get<double>(u.scale_type, u.scale, 0))) {
-        keep(u, p, b, n_s);
-        return;
+    for (int tile = (int)blockIdx.x; tile < u.at[u.n - 1].end; tile += (int)gridDim.x) {
+        int begin, piece = piece_at(u, tile, &begin);
+        const update_piece &p = u.at[piece];
+        const coeffs<float> &k = kinds[p.kind];
+        const int64_t lo = (int64_t)(tile - begin) * PIECE, i = lo + 4 * threadIdx.x;
+        if (k.skip)
+            keep(u, p, update_share{piece, lo, lo + PIECE < p.n ? lo + PIECE : p.n},
+                 states_of<RULE>::n);
+        else if (i + 4 <= p.n)
+            update_four<RULE, G>(p, k, i);
+        else
+            for (int64_t e = i; e < p.n; e++) update_one<RULE, G>(p, k, e);
     }
-    const int64_t fours = b.lo + (b.hi - b.lo) / 4 * 4;
-    for (int64_t i = b.lo + 4 * threadIdx.x; i < fours; i += 4 * THREADS) {
-        pl_pack<G, 4> pg = pl_read<G, 4>(static_cast<const G *>(p.grad) + i);
-        pl_pack<float, 4> pw = pl_read<float, 4>(static_cast<const float *>(p.w) + i);
-        pl_pack<float, 4> ps[STATES];
-#pragma unroll
-        for (int j = 0; j < n_s; j++)
-            ps[j] = pl_read<float, 4>(static_cast<const float *>(p.s[j]) + i);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float s[STATES] = {0, 0, 0};
-#pragma unroll
-            for (int j = 0; j < n_s; j++) s[j] = ps[j].v[e];
-            apply<RULE, float>(k, (float)pl_get(pg.v[e]), &pw.v[e], s);
-#pragma unroll
-            for (int j = 0; j < n_s; j++) ps[j].v[e] = s[j];
-        }
-        pl_write<float, 4>(static_cast<float *>(p.w_out) + i, pw);
-#pragma unroll
-        for (int j = 0; j < n_s; j++)
-            pl_write<float, 4>(static_cast<float *>(p.s_out[j]) + i, ps[j]);
-    }
-    if (fours + threadIdx.x < b.hi) update_one<RULE, G>(p, k, fours + threadIdx.x);
 }
 
 /* Any float types. */
@@ -82,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS) update_any(const __grid_consta
     const update_share b = share_of(u);
     const update_piece &p = u.at[b.piece];
     __shared__ coeffs<C> shared_k;
-    if (threadIdx.x == 0) find_coeffs<RULE, C>(u, p, &shared_k);
+    if (threadIdx.x == 0) find_coeffs<RULE, C>(u, p.kind, &shared_k);
     __syncthreads();
     const coeffs<C> k = shared_k;
     if (!isfinite(get<double>(u.scale_type, u.scale, 0))) {
@@ -104,7 +121,6 @@ static __global__ void __launch_bounds__(THREADS) update_any(const __grid_consta
 static update_piece piece_of(const pl_call *c, int scalars)
 {
     update_piece p = {};
-    p.lr = c->in[0];
     p.grad = const_cast<void *>(c->in[scalars]);
     p.w = const_cast<void *>(c->in[scalars + 1]);
     p.w_out = c->out[0];
@@ -113,15 +129,18 @@ static update_piece piece_of(const pl_call *c, int scalars)
         p.s_out[i] = c->out[1 + i];
     }
     p.n = pl_type_elems(&c->out_type[0]);
-    p.weight_decay = static_cast<const pl_optim_attr *>(c->attr)->weight_decay;
     p.stream = (uint32_t) static_cast<const pl_optim_attr *>(c->attr)->stream;
     return p;
 }
 
-static update_batch batch_of(const pl_call *c, int scalars)
+/* Fills what weights share; no weights yet. */
+static void begin_batch(const pl_call *c, int scalars, update_large *to)
 {
     const pl_optim_attr *a = static_cast<const pl_optim_attr *>(c->attr);
-    update_batch u = {};
+    update_large &u = *to;
+    u.n = u.kinds = 0;
+    u.key = NULL;
+    for (int i = 0; i < STATES; i++) u.s_type[i] = 0;
     u.lr_type = (int)c->in_type[0].dtype, u.scale_type = (int)c->in_type[1].dtype;
     u.scale = c->in[1];
     u.step = scalars == 3 ? static_cast<const int64_t *>(c->in[2]) : NULL;
@@ -133,7 +152,41 @@ static update_batch batch_of(const pl_call *c, int scalars)
     u.momentum = a->momentum, u.dampening = a->dampening, u.alpha = a->alpha;
     u.log_beta1 = log(a->beta1), u.log_beta2 = log(a->beta2);
     u.decoupled = a->decoupled;
-    return u;
+}
+
+/* Adds a weight; false: it is of a new kind, and there is no room for one. */
+static bool add_piece(update_large *u, const pl_call *c, int scalars)
+{
+    const double decay = static_cast<const pl_optim_attr *>(c->attr)->weight_decay;
+    int kind = 0;
+    while (kind < u->kinds && (u->lr[kind] != c->in[0] || u->weight_decay[kind] != decay)) kind++;
+    if (kind == KINDS) return false;
+    u->lr[kind] = c->in[0];
+    u->weight_decay[kind] = decay;
+    if (kind == u->kinds) u->kinds++;
+    u->at[u->n] = piece_of(c, scalars);
+    u->at[u->n++].kind = kind;
+    return true;
+}
+
+/* Copies weights [first, first + FEW) of a large batch, as many as there are. */
+static void cut_batch(const update_large &from, int first, update_batch *to)
+{
+    to->n = from.n - first < FEW ? from.n - first : FEW;
+    for (int i = 0; i < to->n; i++) to->at[i] = from.at[first + i];
+    to->kinds = from.kinds;
+    for (int i = 0; i < from.kinds; i++) {
+        to->lr[i] = from.lr[i];
+        to->weight_decay[i] = from.weight_decay[i];
+    }
+    to->scale = from.scale, to->step = from.step, to->key = from.key;
+    to->beta1 = from.beta1, to->beta2 = from.beta2, to->eps = from.eps;
+    to->momentum = from.momentum, to->dampening = from.dampening, to->alpha = from.alpha;
+    to->log_beta1 = from.log_beta1, to->log_beta2 = from.log_beta2;
+    to->grad_type = from.grad_type, to->w_type = from.w_type;
+    to->lr_type = from.lr_type, to->scale_type = from.scale_type;
+    for (int i = 0; i < STATES; i++) to->s_type[i] = from.s_type[i];
+    to->decoupled = from.decoupled;
 }
 
 /* Whether weights and states are f32 and all pointers multiples of 16 bytes. */
@@ -191,19 +244,13 @@ static int deal(update_batch *u, int64_t least)
     return (int)blocks;
 }
 
-template <int RULE> static pl_status launch(update_batch *u, bool small, bool fours, bool f64)
+template <int RULE> static pl_status launch_any(update_batch *u, bool small, bool f64)
 {
-    int blocks = deal(u, (small ? LANE : fours ? 4 : 1) * THREADS);
+    int blocks = deal(u, (small ? LANE : 1) * THREADS);
     if (blocks == 0) return PL_OK;
     dim3 grid((unsigned)blocks), block(THREADS);
     if (small)
         PL_LAUNCH((update_tiles<RULE>), grid, block, 0, *u);
-    else if (fours && u->grad_type == PL_F32)
-        PL_LAUNCH((update_f32<RULE, float>), grid, block, 0, *u);
-    else if (fours && u->grad_type == PL_F16)
-        PL_LAUNCH((update_f32<RULE, pl_f16>), grid, block, 0, *u);
-    else if (fours)
-        PL_LAUNCH((update_f32<RULE, pl_bf16>), grid, block, 0, *u);
     else if (f64)
         PL_LAUNCH((update_any<RULE, double>), grid, block, 0, *u);
     else
@@ -212,20 +259,53 @@ template <int RULE> static pl_status launch(update_batch *u, bool small, bool fo
     return PL_OK;
 }
 
-/* Runs all calls; calls that can share a launch do. */
+template <int RULE, class U> static pl_status launch_f32(U *u)
+{
+    int64_t tiles = 0, most = (int64_t)pl_cuda_props_get()->sms * RESIDENT;
+    for (int i = 0; i < u->n; i++)
+        u->at[i].end = (int)(tiles += pl_ceil_div(u->at[i].n, (int64_t)PIECE));
+    PL_FAIL_IF(tiles > INT32_MAX, PL_ERR_UNSUPPORTED, "an update of weights with %lld elements",
+               (long long)tiles * PIECE);
+    if (tiles == 0) return PL_OK;
+    dim3 grid((unsigned)(tiles < most ? tiles : most)), block(THREADS);
+    if (u->grad_type == PL_F32)
+        PL_LAUNCH((update_f32<RULE, float, U>), grid, block, 0, *u);
+    else if (u->grad_type == PL_F16)
+        PL_LAUNCH((update_f32<RULE, pl_f16, U>), grid, block, 0, *u);
+    else
+        PL_LAUNCH((update_f32<RULE, pl_bf16, U>), grid, block, 0, *u);
+    PL_CUDA_LAUNCHED("an optimiser update");
+    return PL_OK;
+}
+
+template <int RULE>
+static pl_status launch(update_large *u, const pl_call *like, int scalars, update_batch *part)
+{
+    bool fours = by_fours(like, scalars), small = is_small(like, scalars);
+    if (fours && !small && u->n > FEW) return launch_f32<RULE>(u);
+    for (int first = 0; first < u->n; first += FEW) {
+        cut_batch(*u, first, part);
+        PL_TRY(fours && !small ? launch_f32<RULE>(part)
+                               : launch_any<RULE>(part, small, any_f64(like, scalars)));
+    }
+    return PL_OK;
+}
+
+/* Runs all calls; calls that can share a launch do. A launch's parameters are too large for the
+ * stack. */
 template <int RULE> static pl_status run(const pl_call *const *c, int n, int scalars)
 {
+    static thread_local update_large u;
+    static thread_local update_batch part;
     bool gone[PL_CUDA_MANY] = {false};
     for (int i = 0; i < n; i++) {
         if (gone[i]) continue;
-        update_batch u = batch_of(c[i], scalars);
+        begin_batch(c[i], scalars, &u);
         for (int j = i; j < n && u.n < MOST; j++) {
             if (gone[j] || (j > i && !same_kind(c[i], c[j], scalars))) continue;
-            u.at[u.n++] = piece_of(c[j], scalars);
-            gone[j] = true;
+            gone[j] = add_piece(&u, c[j], scalars);
         }
-        PL_TRY(launch<RULE>(&u, is_small(c[i], scalars), by_fours(c[i], scalars),
-                            any_f64(c[i], scalars)));
+        PL_TRY(launch<RULE>(&u, c[i], scalars, &part));
     }
     return PL_OK;
 }

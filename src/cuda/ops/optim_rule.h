@@ -20,21 +20,23 @@ enum update_rule {
     RMSPROP_MOMENTUM,
     RMSPROP_FULL
 };
-enum { THREADS = 256, STATES = 3, MOST = 36 };
+/* FEW, MOST: weights of a launch that fit 4 KB and 32 KB of parameters; KINDS: see batch_of. */
+enum { THREADS = 256, STATES = 3, FEW = 36, MOST = 300, KINDS = 8 };
 
-/* One weight of a launch; `end` is the block after its last block. */
+/* One weight of a launch; `end` is the block, or in update_f32 the tile, after its last one. */
 struct update_piece {
     void *grad, *w, *s[STATES], *w_out, *s_out[STATES];
-    const void *lr;
-    double weight_decay;
     int64_t n;
-    int end;
+    int end, kind;
     uint32_t stream; /* with a key: the first of two streams of random bits */
 };
 
-/* What all weights of a launch share. It is the kernel's parameter, which may have 4 KB. */
-struct update_batch {
-    update_piece at[MOST];
+/* The weights of a launch and what they share: the kernel's parameter. Weights of one kind have one
+ * learning rate and one decay, so their coefficients are computed once. */
+template <int N> struct batch_of {
+    update_piece at[N];
+    const void *lr[KINDS];
+    double weight_decay[KINDS];
     const void *scale;
     const int64_t *step, *key;
     double beta1, beta2, eps, momentum, dampening, alpha;
@@ -42,10 +44,13 @@ struct update_batch {
                                   * exp */
     int64_t chunk;               /* elements per block, a multiple of 4 */
     int grad_type, w_type, s_type[STATES], lr_type, scale_type;
-    int n;
+    int n, kinds;
     bool decoupled;
 };
-static_assert(sizeof(update_batch) <= 4096, "parameters of a kernel");
+typedef batch_of<FEW> update_batch;
+typedef batch_of<MOST> update_large;
+static_assert(sizeof(update_batch) <= 4096 && sizeof(update_large) <= 32764,
+              "parameters of a kernel");
 
 template <class C> struct coeffs {
     C scale, decay, keep, rate, beta1, beta2, mix1, mix2, eps, root;
@@ -93,21 +98,23 @@ static __device__ void set_bits(int dtype, void *p, int64_t i, uint64_t v)
 }
 
 /* ---- coefficients ----------------------------------------------------------------------- */
-template <int RULE, class C>
-static __device__ void find_coeffs(const update_batch &u, const update_piece &p, coeffs<C> *out)
+template <int RULE, class C, class U>
+static __device__ void find_coeffs(const U &u, int kind, coeffs<C> *out)
 {
-    double lr = get<double>(u.lr_type, p.lr, 0), scale = get<double>(u.scale_type, u.scale, 0);
+    const double weight_decay = u.weight_decay[kind];
+    double lr = get<double>(u.lr_type, u.lr[kind], 0),
+           scale = get<double>(u.scale_type, u.scale, 0);
     double step = u.step ? (double)*u.step : 1;
     coeffs<double> k = {};
     k.scale = scale;
-    k.decay = p.weight_decay;
+    k.decay = weight_decay;
     k.keep = k.root = 1;
     k.rate = lr;
     k.eps = u.eps;
     if (RULE == ADAM || RULE == ADAM_MAX) {
         double c1 = -expm1(step * u.log_beta1), c2 = -expm1(step * u.log_beta2);
-        k.decay = u.decoupled ? 0 : p.weight_decay;
-        k.keep = u.decoupled ? 1 - lr * p.weight_decay : 1;
+        k.decay = u.decoupled ? 0 : weight_decay;
+        k.keep = u.decoupled ? 1 - lr * weight_decay : 1;
         k.rate = lr / c1;
         k.beta2 = u.beta2;
         k.mix1 = 1 - u.beta1;
@@ -118,7 +125,7 @@ static __device__ void find_coeffs(const update_batch &u, const update_piece &p,
         k.mix1 = step <= 1 ? 1 : 1 - u.dampening;
         k.beta2 = u.momentum;
     } else if (RULE == LION) {
-        k.keep = 1 - lr * p.weight_decay;
+        k.keep = 1 - lr * weight_decay;
         k.beta1 = u.beta1;
         k.beta2 = u.beta2;
         k.mix1 = 1 - u.beta1;
@@ -207,11 +214,26 @@ struct update_share {
     int64_t lo, hi;
 };
 
+/* Returns the weight that block or tile `i` belongs to, and in *begin its first one. */
+template <class U> static __device__ __forceinline__ int piece_at(const U &u, int i, int *begin)
+{
+    int lo = 0, hi = u.n - 1;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (i < u.at[mid].end)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    *begin = lo ? u.at[lo - 1].end : 0;
+    return lo;
+}
+
 static __device__ __forceinline__ update_share share_of(const update_batch &u)
 {
     update_share b = {0, 0, 0};
-    int begin = 0, block = (int)blockIdx.x;
-    for (; b.piece + 1 < u.n && block >= u.at[b.piece].end; b.piece++) begin = u.at[b.piece].end;
+    int begin, block = (int)blockIdx.x;
+    b.piece = piece_at(u, block, &begin);
     int64_t n = u.at[b.piece].n;
     b.lo = (int64_t)(block - begin) * u.chunk;
     b.hi = n - b.lo < u.chunk ? n : b.lo + u.chunk;
@@ -219,8 +241,8 @@ static __device__ __forceinline__ update_share share_of(const update_batch &u)
 }
 
 /* A skipped step: the new values equal the old ones. */
-static __device__ void keep(const update_batch &u, const update_piece &p, const update_share &b,
-                            int n_s)
+template <class U>
+static __device__ void keep(const U &u, const update_piece &p, const update_share &b, int n_s)
 {
     bool same = p.w_out == p.w;
     for (int j = 0; j < n_s; j++) same = same && p.s_out[j] == p.s[j];

@@ -193,7 +193,7 @@ static __global__ void __launch_bounds__(THREADS)
     const update_piece &p = u.at[b.piece];
     __shared__ coeffs<float> shared_k;
     __shared__ code_tables tables;
-    if (threadIdx.x == 0) find_coeffs<RULE, float>(u, p, &shared_k);
+    if (threadIdx.x == 0) find_coeffs<RULE, float>(u, p.kind, &shared_k);
     make_tables(&tables);
     const coeffs<float> k = shared_k;
     if (!isfinite(get<double>(u.scale_type, u.scale, 0))) {

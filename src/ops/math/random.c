@@ -257,6 +257,7 @@ static const pl_kernel order_kernels[] = {{"ref", NULL, NULL, NULL, order_ref}, 
 static const pl_case order_cases[] = {
     {{"i64[2]"}, "n=1, stream=1", {{0, 99, false}}},
     {{"i64[2]"}, "n=17, stream=2", {{0, 99, false}}},
+    {{"i64[2]"}, "n=5003, stream=3", {{0, 99, false}}},
     PL_CASE_END,
 };
 const pl_op pl_op_random_permutation = {

@@ -72,8 +72,8 @@ const pl_card *pl_card_find(const char *name)
 
 /* Share of the published rates that kernels reach. */
 static const struct {
-    double map, product, product_f32, conv, conv_f32, split, few, few_back, few_f32, odd, odd_back,
-        wide_back, taps, taps_back;
+    double map, product, product_f32, conv, conv_f32, filter_tf32, split, few, few_back, few_f32,
+        odd, odd_back, wide_back, taps, taps_back;
     double attend, attend_back, attend_f32, attend_f32_back, attend_tf32, warpgroup, warpgroup_64;
     double dnn, dnn_half, dnn_back, dnn_back_half;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
@@ -81,15 +81,16 @@ static const struct {
            .product_f32 = 0.71, /* split products, share of that rate */
            .conv = 0.72,
            .conv_f32 = 0.62,
-           .split = 0.65,     /* of a third of TF32's: three products, and sums in f32 */
-           .few = 0.4,        /* of f32's: few channels on one side */
-           .few_back = 0.23,  /* the filter's gradient: only its sums stay in registers */
-           .few_f32 = 0.6,    /* of both, in f32 */
-           .odd = 0.065,      /* share of the 16-bit rate where the number of channels is not a
+           .filter_tf32 = 0.58, /* of that: the filter's gradient in TF32 */
+           .split = 0.65,       /* of a third of TF32's: three products, and sums in f32 */
+           .few = 0.4,          /* of f32's: few channels on one side */
+           .few_back = 0.23,    /* the filter's gradient: only its sums stay in registers */
+           .few_f32 = 0.6,      /* of both, in f32 */
+           .odd = 0.065,        /* share of the 16-bit rate where the number of channels is not a
                                * multiple of eight */
-           .odd_back = 0.022, /* the image's gradient */
-           .wide_back = 0.2,  /* the filter's gradient where windows overlap much */
-           .taps = 0.047,     /* of f32's */
+           .odd_back = 0.022,   /* the image's gradient */
+           .wide_back = 0.2,    /* the filter's gradient where windows overlap much */
+           .taps = 0.047,       /* of f32's */
            .taps_back = 0.021,
            .attend = 0.215,
            .attend_back = 0.172,
@@ -220,7 +221,8 @@ static double short_conv_rate(const pl_card *card, const pl_cost *c, double rate
     return rate * product_share(card, c, true, wide ? 0 : TERMS) * REACH.conv;
 }
 
-static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
+static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card_f32 f32,
+                        double rate)
 {
     enum { FEW = 36, TERMS = 256 }; /* four channels of a 3 x 3 window */
     if (fmin(fmin(c->m, c->n), c->k) <= FEW)
@@ -229,6 +231,7 @@ static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, d
     if (is_short(dtype)) return short_conv_rate(card, c, rate);
     /* The image's gradient sums over taps too: its sums are long whatever its channels. */
     double longer = c->work == PL_WORK_CONV_DX ? (c->k + 32) / c->k : 1;
+    if (c->work == PL_WORK_CONV_DW && f32 == PL_CARD_TF32) longer = REACH.filter_tf32;
     return rate * product_share(card, c, false, TERMS) * longer * REACH.conv_f32;
 }
 
@@ -345,7 +348,7 @@ static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dt
     case PL_WORK_PRODUCT: return product_rate(card, c, dtype, rate);
     case PL_WORK_CONV:
     case PL_WORK_CONV_DX:
-    case PL_WORK_CONV_DW: return conv_rate(card, c, dtype, rate);
+    case PL_WORK_CONV_DW: return conv_rate(card, c, dtype, f32, rate);
     case PL_WORK_ATTENTION:
     case PL_WORK_ATTENTION_BACK:
         if (pl_card_rounds_attention(card, c, dtype, f32))
@@ -359,7 +362,7 @@ static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dt
 
 double pl_card_ns(const pl_card *card, const pl_cost *c, pl_dtype dtype, pl_card_f32 f32)
 {
-    enum { STEP_NS = 45 }; /* of a chain */
+    enum { STEP_NS = 15 }; /* of a chain, whose independent steps run at once */
     if (c->flops <= 0 && c->bytes <= 0) return 0;
     if (c->work == PL_WORK_CHAIN) return pl_card_fixed_ns(card, c) + STEP_NS * c->m;
     double compute = c->flops / arithmetic_rate(card, c, dtype, f32),

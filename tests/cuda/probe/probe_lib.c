@@ -1,9 +1,10 @@
 /* probe_lib.c - library kernels of the CUDA plug-in on a list of shapes: right, how fast, by
  * which algorithm, how long to prepare. A program of its own; needs a card.
  *
- *   probe_lib [-t] [-k TEXT]... [-x KERNEL]
+ *   probe_lib [-t] [-k TEXT]... [-x KERNEL] [-a KERNEL]
  *
- * -t: also by timed choice; -k: only lines that hold TEXT; -x: without the kernel of that name.
+ * -t: also by timed choice; -k: only lines that hold TEXT; -x: without the kernel of that name; -a:
+ * only calls that the alternative of that name accepts (trial.h), by that kernel.
  *
  * Each line of the table is one call: it runs on operands of random numbers with workspace and
  * outputs full of NaN, twice (the results must be the same bytes), then several times by the
@@ -77,10 +78,21 @@ static pl_status operand_make(operand *o, int k)
 extern const pl_cuda_entry pl_cuda_matmul[], pl_cuda_conv[], pl_cuda_attention[];
 static const pl_cuda_entry *const tables[] = {pl_cuda_matmul, pl_cuda_conv, pl_cuda_attention};
 
+extern const pl_cuda_entry pl_cuda_conv_alternatives[];
 static const char *without; /* a kernel that is skipped */
+static const char *alternative;
+
+static const pl_kernel *alternative_of(const char *op, const pl_call *c)
+{
+    for (const pl_cuda_entry *e = pl_cuda_conv_alternatives; e->op; e++)
+        for (const pl_kernel *k = e->kernels; strcmp(e->op, op) == 0 && k->name; k++)
+            if (strcmp(k->name, alternative) == 0 && (!k->accepts || k->accepts(c))) return k;
+    return NULL;
+}
 
 static const pl_kernel *kernel_of(const char *op, const pl_call *c)
 {
+    if (alternative) return alternative_of(op, c);
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
         for (const pl_cuda_entry *e = tables[t]; e->op; e++)
             for (const pl_kernel *k = e->kernels; strcmp(e->op, op) == 0 && k->name; k++)
@@ -297,6 +309,7 @@ static void report(probe *p)
     snprintf(line, sizeof line, "%-13s %-4s %s", p->op, pl_dtype_name(p->in[0].t.dtype), p->text);
     if (!wanted_line(line)) return;
     pl_status rc = probe_all(p);
+    if (rc != PL_OK && alternative && !p->kernel) return;
     if (rc != PL_OK) {
         printf("%-72s FAILED: %s\n", line, pl_error_text());
         cudaError_t stuck = cudaDeviceSynchronize();
@@ -540,8 +553,10 @@ int main(int argc, char **argv)
             only[n_only++] = argv[++i];
         else if (strcmp(argv[i], "-x") == 0 && i + 1 < argc)
             without = argv[++i];
+        else if (strcmp(argv[i], "-a") == 0 && i + 1 < argc)
+            alternative = argv[++i];
         else
-            return fprintf(stderr, "probe_lib [-t] [-k TEXT]... [-x KERNEL]\n"), 2;
+            return fprintf(stderr, "probe_lib [-t] [-k TEXT]... [-x KERNEL] [-a KERNEL]\n"), 2;
     }
     if (pl_probe_open() != PL_OK) return fprintf(stderr, "%s\n", pl_error_text()), 1;
     make_block();
