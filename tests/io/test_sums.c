@@ -175,7 +175,7 @@ TEST(sums_exports_carry_them)
     }
 }
 
-TEST(sums_an_onnx_file_carries_its_own_and_that_of_its_data)
+TEST(sums_an_onnx_file_carries_its_own)
 {
     WANT_BIN();
     cli_result r = cli_run("cd %s && $P train " NET "train.steps=1 --out run && $P export run --as "

@@ -294,6 +294,17 @@ TEST(onnx_large_tensors_are_written_beside_the_model)
     const float *weight = pl_store_slot(n.store, 0)->init.data;
     for (int i = 0; i < 72; i++) CHECK(host.d[i] == (double)weight[i]);
     pl_onnx_free(o);
+
+    char *data;
+    size_t bytes;
+    CHECK_OK(pl_sys_read_file(pl_test_path("big.onnx.data"), 1 << 20, &data, &bytes));
+    data[bytes / 2] ^= 1; /* the model has the checksum of its data */
+    CHECK_OK(pl_sys_write_file(pl_test_path("big.onnx.data"), data, bytes));
+    pl_sys_free(data);
+    CHECK_INT(pl_onnx_open(pl_test_path("big.onnx"), &o), PL_ERR_FILE);
+    CHECK_MSG(strstr(pl_error_text(), "big.onnx.data is damaged"), "%s", pl_error_text());
+    CHECK_INT(unlink(pl_test_path("big.onnx.data")), 0);
+    CHECK_INT(pl_onnx_open(pl_test_path("big.onnx"), &o), PL_ERR_FILE);
     pl_graph_free(n.g);
     pl_store_free(n.store);
 }
