@@ -17,6 +17,7 @@
 #include "plan/budget_int.h"
 
 #include <math.h>
+#include <string.h>
 
 /* LISTS: with the keep-all order. RUNGS: targets of a list below the budget. KEPT: options that may
  * be planned. */
@@ -35,9 +36,11 @@ typedef struct levels_search {
     bool plain;      /* the budget is the only target */
     pl_expanded_plan *best;
     pl_arena mem;
-    pl_expanded_plan *still[LISTS]; /* graphs without moves; 0: the keep-all order */
-    double *cost[LISTS];            /* per unit of the graph */
-    uint32_t n_lists;
+    /* Graphs without moves; 0: the keep-all order. Of the others one at a time: their memory counts
+     * on the host. */
+    pl_expanded_plan *still[LISTS];
+    double *cost[LISTS];     /* per unit of the graph */
+    uint32_t n_lists;        /* lists after this one do not exist */
     option option[KEPT + 1]; /* fastest first */
     uint32_t n_options;
 } levels_search;
@@ -174,13 +177,15 @@ static pl_status try_option(levels_search *s, const option *o)
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */
-/* Adds a graph; its units are runs of the base's units. */
-static pl_status add_graph(levels_search *s, pl_expanded_plan *still)
+/* Adds a graph as a list; its units are runs of the base's units. */
+static pl_status add_graph(levels_search *s, uint32_t list, pl_expanded_plan *still)
 {
     const pl_expansion *x = still->x;
-    double *cost = pl_arena_new(&s->mem, double, x->units->n + 1);
-    s->still[s->n_lists] = still;
-    s->cost[s->n_lists++] = cost;
+    double *cost = s->cost[list];
+    if (!cost) cost = pl_arena_new(&s->mem, double, x->units->n + 1);
+    s->still[list] = still;
+    s->cost[list] = cost;
+    if (list >= s->n_lists) s->n_lists = list + 1;
     for (uint32_t i = 0; cost && i < x->units->n; i++) cost[i] = s->f->base->cost_ns[x->base[i]];
     return cost ? PL_OK : PL_ERR_MEMORY;
 }
@@ -202,7 +207,7 @@ static pl_status add_keep_all(levels_search *s)
     still->opts.fixed_order = x->order;
     if (!x->base || !x->recomputed) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < b->units->n; i++) x->base[i] = i;
-    return add_graph(s, still);
+    return add_graph(s, 0, still);
 }
 
 /* Adds list k of the recompute planner: a budget of the keep-all bytes that is smaller by a third
@@ -228,13 +233,23 @@ static pl_status add_recompute(levels_search *s, uint32_t k, double most, bool *
         return rc;
     }
     *added = true;
-    return add_graph(s, still);
+    return add_graph(s, k, still);
+}
+
+/* Frees the graphs of all lists that recompute. */
+static void free_graphs(levels_search *s)
+{
+    for (uint32_t i = 1; i < LISTS; i++) {
+        pl__expanded_plan_free(s->still[i]);
+        s->still[i] = NULL;
+    }
 }
 
 static void free_lists(levels_search *s)
 {
-    for (uint32_t i = 1; i < s->n_lists; i++) pl__expanded_plan_free(s->still[i]);
+    free_graphs(s);
     pl_arena_release(&s->mem);
+    memset(s->cost, 0, sizeof s->cost);
     s->n_lists = s->n_options = 0;
 }
 
@@ -327,7 +342,8 @@ static pl_status estimate_all(levels_search *s, enum pl_checkpointing how)
         double best = s->n_options ? s->option[0].ns : HUGE_VAL;
         if (best <= least + least / CLOSE) break;
         PL_TRY(add_recompute(s, k, best, &added));
-        if (added) PL_TRY(estimate_list(s, s->n_lists - 1));
+        if (added) PL_TRY(estimate_list(s, k));
+        free_graphs(s);
     }
     return PL_OK;
 }
@@ -335,8 +351,16 @@ static pl_status estimate_all(levels_search *s, enum pl_checkpointing how)
 static pl_status search(levels_search *s, enum pl_checkpointing how)
 {
     pl_status rc = estimate_all(s, how);
-    for (uint32_t i = 0; i < s->n_options && rc == PL_OK; i++)
-        if (!s->best || s->option[i].ns < s->best->total_ns) rc = try_option(s, &s->option[i]);
+    for (uint32_t i = 0; i < s->n_options && rc == PL_OK; i++) {
+        const option *o = &s->option[i];
+        bool added = true;
+        if (s->best && o->ns >= s->best->total_ns) continue;
+        if (!s->still[o->list]) {
+            free_graphs(s);
+            rc = add_recompute(s, o->list, HUGE_VAL, &added);
+        }
+        if (rc == PL_OK && added) rc = try_option(s, o);
+    }
     free_lists(s);
     return rc;
 }

@@ -97,7 +97,9 @@ static pl_status try_share(pl_process_budget *b, pl_process_levels *l, const mov
         PL_TRY(pl_program_set_levels(b->programs[i], &l->opts, l->disk_dir));
     pl_sys_trim();
     pl_status rc = pl_process_plan(b);
-    uint64_t fit = rc == PL_OK && pl_process_memory_get(b, NULL).fits;
+    pl_process_memory m = pl_process_memory_get(b, NULL);
+    /* with the whole margin: what the process holds is measured again when it starts */
+    uint64_t fit = rc == PL_OK && m.fits && (!b->on_host || m.arena <= pl_process_room(b));
     PL_TRY(rc == PL_ERR_FIT ? PL_OK : rc);
     PL_TRY(b->smallest(b->ctx, &fit));
     *fits = fit;
@@ -168,6 +170,8 @@ static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movabl
     int best, last = n ? SHARES : 0;
     bool fits = false;
     PL_TRY(find_share(b, l, list, n, state, &best));
+    /* on the host, the memory of searches counts */
+    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
     if (best < 0) best = last;
     for (int share = best; share <= last && !fits; share++)
         PL_TRY(try_share(b, l, list, n, share, state, &fits));
