@@ -14,6 +14,7 @@ static pl_ox_val *one_of(pl_ox_build *b, pl_ox_val *v, int rank)
 {
     if (v->one) return v->one;
     if (v->rank < rank || v->dim[0] == 1) return v;
+    if (v->dim[0] < 1) return NULL;
     int64_t n = v->host.n / v->dim[0], dim[PL_MAX_RANK];
     for (int64_t k = n; k < v->host.n; k++) {
         bool same = v->host.i ? v->host.i[k] == v->host.i[k % n]

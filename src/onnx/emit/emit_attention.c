@@ -13,6 +13,7 @@
 static pl_val repeated(pl_graph *g, pl_val x, int64_t heads)
 {
     pl_type t = pl_val_type(g, x);
+    if (t.rank != 4 || t.dim[1] < 1 || heads % t.dim[1]) return x; /* the product refuses it */
     int64_t n = heads / t.dim[1];
     if (n <= 1) return x;
     x = pl_broadcast(g, pl_unsqueeze(g, x, 2), PL_DIMS(t.dim[0], t.dim[1], n, t.dim[2], t.dim[3]));
