@@ -70,7 +70,7 @@ static void choose_parts(pl_red *r)
     int64_t width = r->groups * r->inner, want = 1;
     if (r->outer < 32) {
         want = (32 + r->outer - 1) / r->outer;
-        want = min64(want, r->period / 16384);
+        want = min64(want, r->period / 65536);
         want = min64(want, r->len / (8 * r->groups));
         want = min64(want, (1 << 18) / width);
         if (want < 1) want = 1;

@@ -18,8 +18,8 @@
 #include <string.h>
 #include <time.h>
 
-/* RING: moves of a channel that have begun and not ended. STACK: a thread uses a few kilobytes. */
-enum { RING = 256, MOST_THREADS = 2 * PL_N_CHANNELS, STACK_BYTES = 256 << 10 };
+/* RING: moves of a channel that have begun and not ended. */
+enum { RING = 256, MOST_THREADS = 2 * PL_N_CHANNELS };
 
 typedef struct queue {
     const pl_bound_unit *ring[RING];
@@ -131,18 +131,14 @@ static pl_status start(pl_channels *c, pl_channel channel)
 {
     worker *w = &c->worker[c->n_workers];
     sigset_t all, before;
-    pthread_attr_t attr;
     w->c = c;
     w->channel = channel;
     if (is_disk(channel)) PL_TRY(pl_sys_map(PL_PART_BYTES, &w->buffer));
     c->n_workers++;
     sigfillset(&all);
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&w->thread, &attr, work, w);
+    int rc = pthread_create(&w->thread, NULL, work, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
     if (rc == 0) return PL_OK;
     w->c = NULL;
     PL_FAIL(PL_ERR_MEMORY, "no thread for moves between levels of memory: %s", strerror(rc));
