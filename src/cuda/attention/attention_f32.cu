@@ -12,177 +12,10 @@
  * and the gradient of the queries is one more product (from_scores). Otherwise it is computed from
  * the start (to_query): two more products, and no scratch.
  */
-#include "cuda/attention/mask.h"
-#include "cuda/device/launch.h"
-
-#include <math.h>
-
-static constexpr int SIDE = 16, THREADS = SIDE * SIDE;
-
-/* Tiles are [token][D + 4]: the start of a row moves by four banks. */
-template <int D> struct tile_of {
-    enum { STRIDE = D + 4 };
-};
-
-template <int D, int ROWS, int BLOCK = THREADS>
-static __device__ void fill(float *tile, const float *from, int64_t stride, int first, int limit,
-                            const pl_attend_shape &z)
-{
-    constexpr int S = tile_of<D>::STRIDE, quads = D / 4;
-    for (int i = threadIdx.x; i < ROWS * quads; i += BLOCK) {
-        int r = i / quads, c = i % quads * 4, t = first + r;
-        float4 v = make_float4(0, 0, 0, 0);
-        if (t < limit && c < z.d) {
-            const float *p = from + t * stride + c;
-            if (z.wide) {
-                v = *(const float4 *)p;
-            } else {
-                v.x = p[0];
-                if (c + 1 < z.d) v.y = p[1];
-                if (c + 2 < z.d) v.z = p[2];
-                if (c + 3 < z.d) v.w = p[3];
-            }
-        }
-        *(float4 *)(tile + r * S + c) = v;
-    }
-}
-
-static __device__ __forceinline__ float dot4(float4 a, float4 b, float s)
-{
-    s = fmaf(a.x, b.x, s);
-    s = fmaf(a.y, b.y, s);
-    s = fmaf(a.z, b.z, s);
-    return fmaf(a.w, b.w, s);
-}
-
-/* s[i][j] = rows[y + 16 i] . tile[x + 16 j] */
-template <int D, int R, int C>
-static __device__ __forceinline__ void scores(float (*s)[C], const float *rows, const float *tile)
-{
-    constexpr int S = tile_of<D>::STRIDE;
-    int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
-#pragma unroll
-    for (int i = 0; i < R; i++)
-#pragma unroll
-        for (int j = 0; j < C; j++) s[i][j] = 0;
-#pragma unroll 2
-    for (int c = 0; c < D; c += 4) {
-        float4 b[C];
-#pragma unroll
-        for (int j = 0; j < C; j++) b[j] = *(const float4 *)(tile + (x + SIDE * j) * S + c);
-#pragma unroll
-        for (int i = 0; i < R; i++) {
-            float4 a = *(const float4 *)(rows + (y + SIDE * i) * S + c);
-#pragma unroll
-            for (int j = 0; j < C; j++) s[i][j] = dot4(a, b[j], s[i][j]);
-        }
-    }
-}
-
-/* Returns dim e of thread x: vectors of V dims, SIDE of them side by side. */
-template <int D> struct dims_of {
-    enum { N = D / SIDE, V = N < 4 ? N : 4 };
-    static __device__ __forceinline__ int at(int x, int e)
-    {
-        return x * V + e / V * SIDE * V + e % V;
-    }
-};
-
-/* Scores lie as [row][COLS + 16]: the two rows that a warp writes use different banks. */
-template <int C> struct scores_of {
-    enum { COLS = SIDE * C, STRIDE = COLS + SIDE };
-};
-
-/* Loads the dims of thread x in row t of the tile. */
-template <int D> static __device__ __forceinline__ void pick(float *b, const float *tile, int t)
-{
-    constexpr int S = tile_of<D>::STRIDE, N = dims_of<D>::N, V = dims_of<D>::V;
-#pragma unroll
-    for (int e = 0; e < N; e += V) {
-        const float *at = tile + t * S + dims_of<D>::at(threadIdx.x % SIDE, e);
-        if (V == 4) {
-            float4 v = *(const float4 *)at;
-            b[e] = v.x, b[e + 1] = v.y, b[e + 2 < N ? e + 2 : 0] = v.z,
-            b[e + 3 < N ? e + 3 : 0] = v.w;
-        } else {
-            for (int k = 0; k < V; k++) b[e + k] = at[k];
-        }
-    }
-}
-
-/* out[i][e] += sum_t p[y + 16 i][t] tile[t][dim e], t in order */
-template <int D, int R, int C>
-static __device__ __forceinline__ void weigh(float (*out)[D / SIDE], const float *p,
-                                             const float *tile)
-{
-    constexpr int N = dims_of<D>::N, P = scores_of<C>::STRIDE;
-    int y = threadIdx.x / SIDE;
-#pragma unroll 1
-    for (int t = 0; t < scores_of<C>::COLS; t += 4) {
-        float b[4][N];
-#pragma unroll
-        for (int k = 0; k < 4; k++) pick<D>(b[k], tile, t + k);
-#pragma unroll
-        for (int i = 0; i < R; i++) {
-            float4 a = *(const float4 *)(p + (y + SIDE * i) * P + t);
-#pragma unroll
-            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.x, b[0][e], out[i][e]);
-#pragma unroll
-            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.y, b[1][e], out[i][e]);
-#pragma unroll
-            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.z, b[2][e], out[i][e]);
-#pragma unroll
-            for (int e = 0; e < N; e++) out[i][e] = fmaf(a.w, b[3][e], out[i][e]);
-        }
-    }
-}
-
-/* Returns the offset of score (i, j) of this thread. */
-template <int C> static __device__ __forceinline__ int score_at(int i, int j)
-{
-    int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
-    return (y + SIDE * i) * scores_of<C>::STRIDE + x + SIDE * j;
-}
-
-template <int R, int C> static __device__ __forceinline__ void lay(float *p, float (*s)[C])
-{
-#pragma unroll
-    for (int i = 0; i < R; i++)
-#pragma unroll
-        for (int j = 0; j < C; j++) p[score_at<C>(i, j)] = s[i][j];
-}
-
-template <int D, int R>
-static __device__ void store(float *to, int64_t stride, float (*v)[D / SIDE], const float *factor,
-                             int first, int limit, int d)
-{
-    int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
-#pragma unroll
-    for (int i = 0; i < R; i++) {
-        int t = first + y + SIDE * i;
-        if (t >= limit) continue;
-#pragma unroll
-        for (int e = 0; e < D / SIDE; e++) {
-            int c = dims_of<D>::at(x, e);
-            if (c < d) to[t * stride + c] = v[i][e] * factor[i];
-        }
-    }
-}
-
-/* Reduces over the 16 threads of a row of the block: half a warp. */
-static __device__ __forceinline__ float row_max(float v)
-{
-    for (int k = 8; k; k /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, k));
-    return v;
-}
-static __device__ __forceinline__ float row_sum(float v)
-{
-    for (int k = 8; k; k /= 2) v += __shfl_xor_sync(0xffffffffu, v, k);
-    return v;
-}
+#include "cuda/attention/f32_tiles.h"
 
 /* grid: (tiles of queries, heads, batch) */
-template <int D, int R, int C>
+template <int D, int R, int C, bool MASKED>
 static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     forward(pl_attend_shape z, const float *q, const float *k, const float *v, float *o, float *lse)
 {
@@ -200,7 +33,7 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     float out[R][N], top[R], total[R] = {}, factor[R];
 #pragma unroll
     for (int i = 0; i < R; i++) {
-        top[i] = z.mask.at ? PL_MASK_HIDDEN : -INFINITY;
+        top[i] = MASKED ? PL_MASK_HIDDEN : -INFINITY;
 #pragma unroll
         for (int e = 0; e < N; e++) out[i][e] = 0;
     }
@@ -219,7 +52,8 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
             for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
                 bool in = c < z.m && !(z.causal && c > r);
-                s[i][j] = in ? fmaf(s[i][j], z.scale, pl_mask_of(z, b, h, r, c)) : -INFINITY;
+                s[i][j] =
+                    in ? fmaf(s[i][j], z.scale, pl_mask_of<MASKED>(z, b, h, r, c)) : -INFINITY;
                 most = fmaxf(most, s[i][j]);
             }
             most = row_max(most);
@@ -252,7 +86,7 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
 }
 
 /* grid: (tiles of queries, heads, batch) */
-template <int D, int R, int C>
+template <int D, int R, int C, bool MASKED>
 static __global__ void __launch_bounds__(THREADS)
     to_query(pl_attend_shape z, const float *q, const float *k, const float *v, const float *d_o,
              const float *lse, const float *delta, float *dq)
@@ -294,7 +128,7 @@ static __global__ void __launch_bounds__(THREADS)
             for (int j = 0; j < C; j++) {
                 int c = c0 + x + SIDE * j;
                 bool in = c < z.m && r < z.n && !(z.causal && c > r);
-                float base = in ? pl_mask_of(z, b, h, r, c) - l : 0;
+                float base = in ? pl_mask_of<MASKED>(z, b, h, r, c) - l : 0;
                 p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, base)) : 0.0f;
             }
         }
@@ -335,7 +169,7 @@ static __device__ __forceinline__ void keep(float *kept, const float *p, int key
 }
 
 /* grid: (tiles of keys, heads from head0 on); kept: if not NULL, [head - head0][key][query] */
-template <int D, int R, int C>
+template <int D, int R, int C, bool MASKED>
 static __global__ void __launch_bounds__(THREADS)
     to_key(pl_attend_shape z, const float *q, const float *k, const float *v, const float *d_o,
            const float *lse, const float *delta, float *dk, float *dv, float *kept, int head0)
@@ -379,7 +213,7 @@ static __global__ void __launch_bounds__(THREADS)
             for (int i = 0; i < R; i++) {
                 int r = first + y + SIDE * i;
                 bool in = c < z.n && r < z.m && !(z.causal && r > c);
-                float base = in ? pl_mask_of(z, b, h, c, r) - l : 0;
+                float base = in ? pl_mask_of<MASKED>(z, b, h, c, r) - l : 0;
                 p[score_at<C>(i, j)] = in ? expf(fmaf(s[i][j], z.scale, base)) : 0.0f;
             }
         }
@@ -492,13 +326,13 @@ static pl_status allow(const void *kernel, size_t bytes)
     return PL_OK;
 }
 
-template <int D, int R, int C> static pl_status run_forward(const pl_attend *a)
+template <int D, int R, int C, bool MASKED = false> static pl_status run_forward(const pl_attend *a)
 {
     unsigned rows = SIDE * R;
     size_t bytes = shared_bytes(D, R, C, false);
     dim3 queries((unsigned)((a->n + rows - 1) / rows), (unsigned)a->heads, (unsigned)a->batch);
-    PL_TRY(allow((const void *)forward<D, R, C>, bytes));
-    PL_LAUNCH((forward<D, R, C>), queries, THREADS, bytes, sizes_of(a), (const float *)a->q,
+    PL_TRY(allow((const void *)forward<D, R, C, MASKED>, bytes));
+    PL_LAUNCH((forward<D, R, C, MASKED>), queries, THREADS, bytes, sizes_of(a), (const float *)a->q,
               (const float *)a->k, (const float *)a->v, (float *)a->out[0], (float *)a->out[1]);
     return PL_OK;
 }
@@ -516,7 +350,7 @@ static int64_t heads_kept(const pl_attend *a)
     const int64_t room = (int64_t)272 << 20, enough = 120;
     int64_t all = a->batch * a->heads, each = 4 * a->n * a->m, tiles = (a->m + WIDE - 1) / WIDE;
     int64_t some = room / each < all ? room / each : all;
-    if (a->d > 64 || !fits(64, 8, 8, true) || some == 0) return 0;
+    if (a->masked || a->d > 64 || !fits(64, 8, 8, true) || some == 0) return 0;
     return some == all || some * tiles >= enough ? some : 0;
 }
 
@@ -527,7 +361,8 @@ extern "C" size_t pl_attend_f32_work(const pl_attend *a)
     return rows + (size_t)(heads_kept(a) * a->n * a->m) * sizeof(float);
 }
 
-template <int D, int R, int C> static pl_status run_backward(const pl_attend *a, int64_t kept)
+template <int D, int R, int C, bool MASKED = false>
+static pl_status run_backward(const pl_attend *a, int64_t kept)
 {
     const float *q = (const float *)a->q, *k = (const float *)a->k, *v = (const float *)a->v;
     const float *d_o = (const float *)a->d_o, *lse = (const float *)pl_attend_lse(a);
@@ -538,21 +373,21 @@ template <int D, int R, int C> static pl_status run_backward(const pl_attend *a,
     unsigned queries = (unsigned)((a->n + rows - 1) / rows),
              keys = (unsigned)((a->m + rows - 1) / rows);
     size_t bytes = shared_bytes(D, R, C, true);
-    PL_TRY(allow((const void *)to_key<D, R, C>, bytes));
+    PL_TRY(allow((const void *)to_key<D, R, C, MASKED>, bytes));
     for (unsigned first = 0; kept && first < all; first += (unsigned)kept) {
         unsigned some = all - first < kept ? all - first : (unsigned)kept;
-        PL_LAUNCH((to_key<D, R, C>), dim3(keys, some), THREADS, bytes, sizes_of(a), q, k, v, d_o,
-                  lse, delta, dk, dv, scores, (int)first);
+        PL_LAUNCH((to_key<D, R, C, MASKED>), dim3(keys, some), THREADS, bytes, sizes_of(a), q, k, v,
+                  d_o, lse, delta, dk, dv, scores, (int)first);
         dim3 wide((unsigned)((a->n + WIDE - 1) / WIDE), some);
         PL_LAUNCH((from_scores<(D > 64 ? 64 : D)>), wide, 128, 0, sizes_of(a), k,
                   (const float *)scores, dq, (int)first);
     }
     if (kept) return PL_OK;
-    PL_TRY(allow((const void *)to_query<D, R, C>, bytes));
-    PL_LAUNCH((to_query<D, R, C>), dim3(queries, (unsigned)a->heads, (unsigned)a->batch), THREADS,
-              bytes, sizes_of(a), q, k, v, d_o, lse, delta, dq);
-    PL_LAUNCH((to_key<D, R, C>), dim3(keys, all), THREADS, bytes, sizes_of(a), q, k, v, d_o, lse,
-              delta, dk, dv, (float *)NULL, 0);
+    PL_TRY(allow((const void *)to_query<D, R, C, MASKED>, bytes));
+    PL_LAUNCH((to_query<D, R, C, MASKED>), dim3(queries, (unsigned)a->heads, (unsigned)a->batch),
+              THREADS, bytes, sizes_of(a), q, k, v, d_o, lse, delta, dq);
+    PL_LAUNCH((to_key<D, R, C, MASKED>), dim3(keys, all), THREADS, bytes, sizes_of(a), q, k, v, d_o,
+              lse, delta, dk, dv, (float *)NULL, 0);
     return PL_OK;
 }
 
@@ -563,9 +398,24 @@ template <int D> static pl_status run_narrow(const pl_attend *a, bool back)
     return fits(D, 8, 4, false) ? run_forward<D, 8, 4>(a) : run_forward<D, 4, 4>(a);
 }
 
+/* One size of tiles for each head size: reading the mask takes registers. */
+template <int D, int R, int C> static pl_status run_masked(const pl_attend *a, bool back)
+{
+    return back ? run_backward<D, R, C, true>(a, 0) : run_forward<D, R, C, true>(a);
+}
+
+static pl_status run_masked_sized(const pl_attend *a, bool back)
+{
+    if (a->d <= 32) return run_masked<32, 4, 4>(a, back);
+    if (a->d <= 64) return run_masked<64, 4, 4>(a, back);
+    return a->d <= 128 ? run_masked<128, 4, 4>(a, back) : run_masked<256, 2, 2>(a, back);
+}
+
 static pl_status run_sized(const pl_attend *a, bool back)
 {
-    if (a->d <= 32)
+    if (a->masked)
+        PL_TRY(run_masked_sized(a, back));
+    else if (a->d <= 32)
         PL_TRY(run_narrow<32>(a, back));
     else if (a->d <= 64)
         PL_TRY(run_narrow<64>(a, back));

@@ -31,10 +31,11 @@ static __device__ __forceinline__ A pl_mask_number(const pl_attend_mask &m, int6
 }
 
 /* What the mask adds to the score of query i and key j, where the key exists. */
+template <bool MASKED>
 static __device__ __forceinline__ float pl_mask_of(const pl_attend_shape &z, int b, int h, int i,
                                                    int j)
 {
-    if (!z.mask.at) return 0;
+    if (!MASKED) return 0;
     return i < z.n ? pl_mask_number<float>(z.mask, pl_mask_row(z.mask, b, h, i) + j * z.mask.key)
                    : 0;
 }
