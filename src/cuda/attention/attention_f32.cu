@@ -13,6 +13,7 @@
  * the start (to_query): two more products, and no scratch.
  */
 #include "cuda/attention/f32_tiles.h"
+#include "cuda/device/launch.h"
 
 /* grid: (tiles of queries, heads, batch) */
 template <int D, int R, int C, bool MASKED>
