@@ -5,8 +5,8 @@
  * ranks through the control channel, and all ranks stop at the end of the same step. A signal that
  * arrives from several sides within a moment (torchrun signals all its processes) counts as one.
  *
- * No process outlives the one that started it: the kernel signals mpirun when this process ends,
- * and kills each rank when mpirun ends.
+ * No process stays when the one that started it has ended: the kernel signals mpirun when this
+ * process ends, and kills each rank when mpirun ends.
  */
 #include "base/sys.h"
 #include "dist/control.h"

@@ -33,25 +33,25 @@ pl_status pl_file_read(const pl_file *f, uint64_t offset, size_t bytes, void *ds
 /* ---- a checksum inside the file -----------------------------------------------------------
  * Model files carry the XXH64 of all their bytes, as 16 hexadecimal digits at a fixed place: the
  * first entry of the metadata, in the form that only this program writes. For the sum, the digits
- * themselves count as '0'. A program that writes the file anew and keeps the metadata puts them
- * elsewhere, so an outdated sum is not taken for damage (file_sum.c). */
+ * themselves count as '0'. Another program that loads the file, changes it and saves it with the
+ * same metadata writes them at another place: that sum is not compared (file_sum.c). */
 enum { PL_SUM_DIGITS = 16 };
 #define PL_SUM_KEY   "plimsoll.xxh64"
 #define PL_SUM_ZEROS "0000000000000000"
 
-/* Sets the XXH64 of the file with its own digits as '0'; *own: the file carries a checksum, and
- * *told is that. block: memory of cap bytes for reading. */
-pl_status pl_file_sum(const pl_file *f, void *block, size_t cap, uint64_t *hash, bool *own,
-                      uint64_t *told) PL_MUST_USE;
+/* Sets the XXH64 of the file with its own digits as '0'; *has_sum: the file carries a checksum,
+ * *stored. block: memory of cap bytes for reading. */
+pl_status pl_file_sum(const pl_file *f, void *block, size_t cap, uint64_t *hash, bool *has_sum,
+                      uint64_t *stored) PL_MUST_USE;
 /* Reads the whole file if it carries a checksum, and compares: PL_ERR_FILE when it is damaged. A
  * file that this process has verified is not read again while its inode, size and times stay.
- * Bytes in memory are not verified: fuzzers change them. *own may be NULL. */
-pl_status pl_file_verify(const pl_file *f, bool *own) PL_MUST_USE;
+ * Bytes in memory are not verified: fuzzers change them. *has_sum may be NULL. */
+pl_status pl_file_verify(const pl_file *f, bool *has_sum) PL_MUST_USE;
 /* Whether this process has verified the file, and it has not changed; notes that it has. */
 bool pl_file_is_verified(const pl_file *f);
 void pl_file_set_verified(const pl_file *f);
 /* The message of every damaged file. */
-pl_status pl_file_damaged(const char *name, const char *kind, uint64_t is,
+pl_status pl_file_damaged(const char *name, const char *kind, uint64_t found,
                           uint64_t was) PL_MUST_USE;
 
 /* ---- writing ---------------------------------------------------------------------------- */

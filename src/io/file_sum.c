@@ -37,11 +37,11 @@ static bool is_hex(const char *text, uint64_t *value)
 }
 
 /* Sets the offset of the digits and their value; false: the file carries no checksum. */
-static pl_status find_digits(const pl_file *f, bool *own, uint64_t *at, uint64_t *told)
+static pl_status find_digits(const pl_file *f, bool *has_sum, uint64_t *at, uint64_t *stored)
 {
     char head[HEAD];
     uint64_t length = 0;
-    *own = false;
+    *has_sum = false;
     if (f->size < HEAD) return PL_OK;
     PL_TRY(pl_file_read(f, 0, HEAD, head));
     for (int i = 7; i >= 0; i--) length = length << 8 | (uint8_t)head[i];
@@ -51,22 +51,22 @@ static pl_status find_digits(const pl_file *f, bool *own, uint64_t *at, uint64_t
         *at = sizeof OX_BEGIN - 1;
     else
         return PL_OK;
-    *own = is_hex(head + *at, told);
-    PL_FAIL_IF(!*own, PL_ERR_FILE, "%.200s is damaged: its checksum is not a number", f->name);
+    *has_sum = is_hex(head + *at, stored);
+    PL_FAIL_IF(!*has_sum, PL_ERR_FILE, "%.200s is damaged: its checksum is not a number", f->name);
     return PL_OK;
 }
 
-pl_status pl_file_sum(const pl_file *f, void *block, size_t cap, uint64_t *hash, bool *own,
-                      uint64_t *told)
+pl_status pl_file_sum(const pl_file *f, void *block, size_t cap, uint64_t *hash, bool *has_sum,
+                      uint64_t *stored)
 {
     XXH64_state_t state;
     uint64_t digits = 0;
-    PL_TRY(find_digits(f, own, &digits, told));
+    PL_TRY(find_digits(f, has_sum, &digits, stored));
     XXH64_reset(&state, 0);
     for (uint64_t at = 0; at < f->size;) {
         size_t n = f->size - at < cap ? (size_t)(f->size - at) : cap;
         PL_TRY(pl_file_read(f, at, n, block));
-        if (*own && at == 0) memcpy((char *)block + digits, PL_SUM_ZEROS, PL_SUM_DIGITS);
+        if (*has_sum && at == 0) memcpy((char *)block + digits, PL_SUM_ZEROS, PL_SUM_DIGITS);
         XXH64_update(&state, block, n);
         at += n;
     }
@@ -102,12 +102,12 @@ static bool identify(const pl_file *f, known *out)
 bool pl_file_is_verified(const pl_file *f)
 {
     known k;
-    bool is = false;
+    bool found = false;
     if (!identify(f, &k)) return false;
     pthread_mutex_lock(&verified.lock);
-    for (int i = 0; i < KNOWN && !is; i++) is = memcmp(&verified.row[i], &k, sizeof k) == 0;
+    for (int i = 0; i < KNOWN && !found; i++) found = memcmp(&verified.row[i], &k, sizeof k) == 0;
     pthread_mutex_unlock(&verified.lock);
-    return is;
+    return found;
 }
 
 void pl_file_set_verified(const pl_file *f)
@@ -120,30 +120,30 @@ void pl_file_set_verified(const pl_file *f)
     pthread_mutex_unlock(&verified.lock);
 }
 
-pl_status pl_file_damaged(const char *name, const char *kind, uint64_t is, uint64_t was)
+pl_status pl_file_damaged(const char *name, const char *kind, uint64_t found, uint64_t was)
 {
     PL_FAIL(PL_ERR_FILE,
             "%.200s is damaged: its bytes changed since it was written (%s %0*llx, was %0*llx); "
             "take another copy, or write it again",
-            name, kind, kind[0] == 'C' ? 8 : 16, (unsigned long long)is, kind[0] == 'C' ? 8 : 16,
+            name, kind, kind[0] == 'C' ? 8 : 16, (unsigned long long)found, kind[0] == 'C' ? 8 : 16,
             (unsigned long long)was);
 }
 
-pl_status pl_file_verify(const pl_file *f, bool *own)
+pl_status pl_file_verify(const pl_file *f, bool *has_sum)
 {
-    uint64_t at, hash = 0, told = 0;
+    uint64_t at, hash = 0, stored = 0;
     bool carries = false;
-    if (own) *own = false;
+    if (has_sum) *has_sum = false;
     if (f->fd < 0) return PL_OK;
-    PL_TRY(find_digits(f, &carries, &at, &told));
-    if (own) *own = carries;
+    PL_TRY(find_digits(f, &carries, &at, &stored));
+    if (has_sum) *has_sum = carries;
     if (!carries || pl_file_is_verified(f)) return PL_OK;
     void *block = pl_sys_alloc(BLOCK);
     if (!block) return PL_ERR_MEMORY;
-    pl_status rc = pl_file_sum(f, block, BLOCK, &hash, &carries, &told);
+    pl_status rc = pl_file_sum(f, block, BLOCK, &hash, &carries, &stored);
     pl_sys_free(block);
     PL_TRY(rc);
-    if (hash != told) return pl_file_damaged(f->name, "XXH64", hash, told);
+    if (hash != stored) return pl_file_damaged(f->name, "XXH64", hash, stored);
     pl_file_set_verified(f);
     return PL_OK;
 }

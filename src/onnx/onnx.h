@@ -223,6 +223,8 @@ pl_status pl_ox_ints(const pl_ox_call *c, int k, const char *attr, const int64_t
                      int *n) PL_MUST_USE;
 /* An axis in [0, rank). */
 pl_status pl_ox_axis_of(const pl_ox_call *c, int64_t axis, int rank, int *out) PL_MUST_USE;
+/* Reads an input, and the axis that a second input names. */
+pl_status pl_ox_input_and_axis(pl_ox_call *c, pl_ox_val **v, pl_val *x, int *axis) PL_MUST_USE;
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 typedef pl_status pl_ox_emit(pl_ox_call *c);

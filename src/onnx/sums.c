@@ -6,8 +6,9 @@
  *     plimsoll.data.xxh64   16 digits, a space, a name: the file beside it that has the tensors;
  *                           only where there is one
  *
- * Every reader takes the fields of a message in any order. A program that writes the model anew
- * keeps the entries, but puts them behind the graph: then they are not compared.
+ * Every reader takes the fields of a message in any order. A program that
+ * loads the model and saves it keeps the entries, but writes them after the graph: there they are
+ * not compared.
  */
 #include "onnx/onnx.h"
 
@@ -87,12 +88,12 @@ static pl_status data_entry(const pl_file *f, char value[ENTRY_BYTES])
     return PL_OK;
 }
 
-static pl_status verify_data(const pl_onnx *o, const char *name, uint64_t was)
+static pl_status verify_data(const pl_onnx *o, const char *name, uint64_t stored)
 {
     char path[4096];
     pl_file f = PL_FILE_NONE;
-    uint64_t is = 0, told;
-    bool own;
+    uint64_t hash = 0, own;
+    bool has_sum;
     PL_FAIL_IF(!name[0] || strchr(name, '/'), PL_ERR_FILE,
                "%s is damaged: its data would lie in '%s', not beside it", o->path, name);
     int n = snprintf(path, sizeof path, "%s/%s", o->folder, name);
@@ -103,9 +104,9 @@ static pl_status verify_data(const pl_onnx *o, const char *name, uint64_t was)
     PL_TRY(rc);
     if (!pl_file_is_verified(&f)) {
         void *block = pl_sys_alloc(BLOCK);
-        rc = block ? pl_file_sum(&f, block, BLOCK, &is, &own, &told) : PL_ERR_MEMORY;
+        rc = block ? pl_file_sum(&f, block, BLOCK, &hash, &has_sum, &own) : PL_ERR_MEMORY;
         pl_sys_free(block);
-        if (rc == PL_OK && is != was) rc = pl_file_damaged(path, "XXH64", is, was);
+        if (rc == PL_OK && hash != stored) rc = pl_file_damaged(path, "XXH64", hash, stored);
         if (rc == PL_OK) pl_file_set_verified(&f);
     }
     pl_file_close(&f);
@@ -115,11 +116,11 @@ static pl_status verify_data(const pl_onnx *o, const char *name, uint64_t was)
 pl_status pl_ox_verify(const pl_onnx *o)
 {
     char value[ENTRY_BYTES], *end;
-    bool own;
-    PL_TRY(pl_file_verify(&o->file, &own));
-    if (!own) return PL_OK;
+    bool has_sum;
+    PL_TRY(pl_file_verify(&o->file, &has_sum));
+    if (!has_sum) return PL_OK;
     PL_TRY(data_entry(&o->file, value));
     if (!value[0]) return PL_OK;
-    uint64_t was = strtoull(value, &end, 16);
-    return verify_data(o, end[0] == ' ' ? end + 1 : "", was);
+    uint64_t stored = strtoull(value, &end, 16);
+    return verify_data(o, end[0] == ' ' ? end + 1 : "", stored);
 }

@@ -131,7 +131,7 @@ static void *take_or_end(size_t bytes)
         n += snprintf(text + n, sizeof text - (size_t)n,
                       " do not fit %llu bytes, the limit of address space (ulimit -v)",
                       (unsigned long long)most.rlim_cur);
-    n += snprintf(text + n, sizeof text - (size_t)n, "%s\n", limited ? "" : " are not to be had");
+    n += snprintf(text + n, sizeof text - (size_t)n, "%s\n", limited ? "" : " are not free");
     _exit(write(STDERR_FILENO, text, (size_t)n) < 0 ? 1 : 3);
 }
 

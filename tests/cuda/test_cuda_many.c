@@ -45,7 +45,7 @@ static void make(shared *h, int i, int scalars, int states, float scale)
     memset(j, 0, sizeof *j);
     h->scale = scale;
     h->step = 3;
-    j->lr = 0.01f;
+    j->lr = 0.01f * (float)(1 + i % 7);
     j->attr = (pl_optim_attr){.beta1 = 0.9,
                               .beta2 = 0.99,
                               .eps = 1e-8,

@@ -13,7 +13,7 @@
  * thread that writes an element is the one that has read it, and the label's logit is read before.
  *
  * Exponentials of 16-bit logits are the hardware's: x - largest is exact or nearly so, and the
- * error of a term, (2 + |x - largest|) 2^-23 of it, is far below that of a 16-bit logit.
+ * relative error of a term, (2 + |x - largest|) 2^-23, is far below that of a 16-bit logit.
  */
 #include "cuda/device/launch.h"
 

@@ -154,7 +154,7 @@ static void begin_batch(const pl_call *c, int scalars, update_large *to)
     u.decoupled = a->decoupled;
 }
 
-/* Adds a weight; false: it is of a new kind, and there is no room for one. */
+/* Adds a weight; false: its learning rate and decay are new, and KINDS of them are there. */
 static bool add_piece(update_large *u, const pl_call *c, int scalars)
 {
     const double decay = static_cast<const pl_optim_attr *>(c->attr)->weight_decay;

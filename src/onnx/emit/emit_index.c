@@ -365,15 +365,20 @@ pl_status pl_ox_emit_top_k(pl_ox_call *c)
     return pl_ox_set(c, 1, pl_cast(c->g, at, PL_I64), v->perm);
 }
 
+pl_status pl_ox_input_and_axis(pl_ox_call *c, pl_ox_val **v, pl_val *x, int *axis)
+{
+    double where = 0;
+    PL_TRY(pl_ox_input(c, 0, v, x));
+    PL_TRY(pl_ox_in_number(c, 1, "axis", 0, &where));
+    return pl_ox_axis_of(c, (int64_t)where, (*v)->rank, axis);
+}
+
 pl_status pl_ox_emit_cumsum(pl_ox_call *c)
 {
     pl_ox_val *v = NULL;
     pl_val x = PL_NO_VAL;
-    double where = 0;
     int axis;
-    PL_TRY(pl_ox_input(c, 0, &v, &x));
-    PL_TRY(pl_ox_in_number(c, 1, "axis", 0, &where));
-    PL_TRY(pl_ox_axis_of(c, (int64_t)where, v->rank, &axis));
+    PL_TRY(pl_ox_input_and_axis(c, &v, &x, &axis));
     bool back = pl_ox_attr_int(c, "reverse", 0) != 0;
     int at = pl_ox_axis(v, axis);
     pl_val y = pl_cumsum(c->g, x, at, back);

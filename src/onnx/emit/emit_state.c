@@ -19,11 +19,8 @@ pl_status pl_ox_emit_cumprod(pl_ox_call *c)
 {
     pl_ox_val *v = NULL;
     pl_val x = PL_NO_VAL;
-    double where = 0;
     int axis;
-    PL_TRY(pl_ox_input(c, 0, &v, &x));
-    PL_TRY(pl_ox_in_number(c, 1, "axis", 0, &where));
-    PL_TRY(pl_ox_axis_of(c, (int64_t)where, v->rank, &axis));
+    PL_TRY(pl_ox_input_and_axis(c, &v, &x, &axis));
     pl_graph *g = c->g;
     int at = pl_ox_axis(v, axis);
     bool back = pl_ox_attr_int(c, "reverse", 0) != 0;

@@ -18,8 +18,8 @@ typedef struct pl_process_levels {
     /* Host level: bytes that the user allows the process, and what it takes besides the block. */
     uint64_t host_asked, host_overhead;
     pl_level_opts opts;
-    /* Returns how often a step runs the program, of pl_process_budget.ctx; 0: it is no part of a
-     * step. */
+    /* Returns how often a training step runs the program; 0: never (evaluation). ctx:
+     * pl_process_budget.ctx */
     double (*weight)(void *ctx, const pl_program *p);
     pl_arena mem; /* homes */
     pl_homes homes;

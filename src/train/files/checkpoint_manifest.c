@@ -286,10 +286,10 @@ pl_status pl_checkpoint_read(const char *dir, pl_checkpoint *out)
  * checksum does not match gets another hash than every recorded one. */
 static pl_status hash_file(const pl_file *f, char *block, uint64_t *hash)
 {
-    bool own;
-    uint64_t told;
-    PL_TRY(pl_file_sum(f, block, PL_STAGE_BYTES, hash, &own, &told));
-    if (own && told != *hash) *hash = ~*hash;
+    bool has_sum;
+    uint64_t stored;
+    PL_TRY(pl_file_sum(f, block, PL_STAGE_BYTES, hash, &has_sum, &stored));
+    if (has_sum && stored != *hash) *hash = ~*hash;
     return PL_OK;
 }
 
