@@ -197,7 +197,7 @@ static uint64_t tight_arena(const network *w)
 static bool compare_network(const char *name, bool measured)
 {
     lgt_mid = lgt_tiny;
-    lgt_mid.batch = 2, lgt_mid.latent = 16, lgt_mid.base = 32;
+    lgt_mid.batch = 2, lgt_mid.latent = (lgt_shape){16, 16}, lgt_mid.base = 32;
     sr_mid = sr_tiny;
     sr_mid.image = 2 * sr_tiny.image, sr_mid.latent = 2 * sr_tiny.latent;
     const network all[] = {{"lgt", lgt_micro, &lgt_mid},
