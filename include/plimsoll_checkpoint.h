@@ -108,6 +108,8 @@ PL_API pl_status pl_folder_make(const char *path) PL_MUST_USE;
 /* Creates the folder if necessary, locks it and removes temporary files of a killed process.
  * PL_ERR_IO names the process that has the lock. */
 PL_API pl_status pl_folder_open(const char *path, pl_folder **out) PL_MUST_USE;
+/* Unlocks the folder. Removes the folders that pl_folder_open created if nothing was written into
+ * them since. */
 PL_API void pl_folder_close(pl_folder *f);
 /* Removes checkpoints, log, configuration and model: only files that Plimsoll wrote. */
 PL_API pl_status pl_folder_clear(pl_folder *f) PL_MUST_USE;

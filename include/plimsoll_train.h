@@ -142,6 +142,10 @@ PL_API const char *pl_decoder_warning(void);
  * machine, container and process limits allow at all. sharers: processes of this run on the
  * machine. Call it before pl_run_build. */
 PL_API void pl_run_limit_host(pl_run *r, int sharers);
+/* Says that pl_run_start follows pl_run_build. The build then fails before it plans where the start
+ * would fail because frozen weights are random and the data are real. Call it before
+ * pl_run_build. */
+PL_API void pl_run_will_start(pl_run *r);
 
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_run_memory {

@@ -22,7 +22,8 @@ typedef struct evaluator {
     pl_json *j;            /* --json: the open object */
 } evaluator;
 
-/* Makes the folder of --out before the evaluation, so that an error comes early. */
+/* Makes the folder of --out before the evaluation, so that an error comes early, and after the
+ * model is loaded, so that a bad model leaves no folder. */
 static bool can_write(const evaluator *e)
 {
     if (!e->out || pl_folder_make(e->out) == PL_OK) return true;
@@ -170,6 +171,7 @@ static int evaluate(evaluator *e, cli_args *a)
     pl_status rc = open_run(e, a);
     if (rc == PL_OK) rc = trained_start(&e->t);
     if (rc != PL_OK) return e->error_printed ? pl_status_exit_code(rc) : cli_fail(rc);
+    if (!can_write(e)) return pl_status_exit_code(PL_ERR_IO);
     if (!e->t.progress.quiet) skipped_files_print(e->t.run);
     pl_run_set_progress(e->t.run, cli_show_progress, &e->t.progress);
     double began = cli_seconds();
@@ -217,9 +219,7 @@ int cmd_eval(int argc, char **argv)
     cli_parse(argc, argv, &cli_help_eval, e, &a);
     cli_want(&a, 1, 1, "eval", "one run folder or configuration");
     trained_prepare(&e->t, NULL);
-    int code = !trained_find(&e->t, a.positional[0]) ? 2
-               : !can_write(e)                       ? pl_status_exit_code(PL_ERR_IO)
-                                                     : evaluate(e, &a);
+    int code = trained_find(&e->t, a.positional[0]) ? evaluate(e, &a) : 2;
     pl_json_free(e->j);
     pl_run_free(e->t.run);
     free(e);

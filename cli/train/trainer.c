@@ -227,6 +227,7 @@ pl_status trainer_train(trainer *t)
     bool verbose = !t->json && !t->quiet;
     if (verbose) cli_busy("planning %s", t->name);
     pl_run_limit_host(t->run, ranks_here(t));
+    pl_run_will_start(t->run);
     pl_status rc = pl_run_build(t->run);
     cli_idle();
     if (rc != PL_OK) return rc;

@@ -267,8 +267,10 @@ TEST(eval_refuses_mistakes_with_a_reason)
     CHECK_RUN(cli_run(IN "$P eval w --model w/checkpoints/step-00000002/model.safetensors", d), 6,
               "leaves frozen weights out");
     CHECK_RUN(cli_run(IN "$P eval w --out pictures", d), 2, "makes no pictures");
-    CHECK_RUN(cli_run(IN "$P eval w --out w/config.yaml", d), 1,
-              "w/config.yaml exists and is not a folder");
+    CHECK_RUN(cli_run(IN "$P train lgt/tiny train.steps=1 --out l --quiet && "
+                         "$P eval l --out w/config.yaml",
+                      d),
+              1, "w/config.yaml exists and is not a folder");
     CHECK_RUN(cli_run(IN "rm w/model.safetensors && $P eval w", d), 2, "the run is not finished");
     pl_run *run;
     pl_step_info info;

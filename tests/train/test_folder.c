@@ -53,6 +53,37 @@ TEST(folder_is_unchanged_after_a_refusal)
 }
 
 /* The evaluation at the end counts; an evaluation by another metric or mode does not. */
+/* Folders that a command created, parents too, are removed when it fails before it writes; a folder
+ * that existed stays, without the lock. */
+TEST(folder_is_not_left_by_a_run_that_never_began)
+{
+    WANT_BIN();
+    static const char *const fails[] = {
+        "$P train cloud/tiny --quiet init_from=cut.pth --out new/a/b",
+        "$P train cloud/tiny --quiet --memory 5MB --out new/a/b",
+        "$P train cloud/tiny --quiet init_from=cut.pth --out new/a/b/",
+        "$P eval fluxflow/tiny --model cut.pth --out new/a/b",
+        "$P predict cloud/tiny --model cut.pth --input . --out new/a/b",
+    };
+    for (size_t i = 0; i < sizeof fails / sizeof *fails; i++) {
+        cli_result r =
+            cli_run("cd %s && rm -rf new && printf PK > cut.pth && %s", pl_test_dir(), fails[i]);
+        CHECK_MSG(r.code == 6 || r.code == 3, "%s: %d %s", fails[i], r.code, r.err);
+        CHECK_MSG(cli_run("cd %s && test -e new", pl_test_dir()).code != 0, "%s", fails[i]);
+    }
+    cli_result r =
+        cli_run("cd %s && mkdir -p old && $P train cloud/tiny --quiet init_from=cut.pth "
+                "--out old/x; test -d old && ! test -e old/x && "
+                "{ $P train cloud/tiny --quiet init_from=cut.pth --out old; ls -A old; }",
+                pl_test_dir());
+    CHECK_MSG(r.code == 0 && !r.out[0], "%d %s", r.code, r.out);
+    /* a file of the user stays, and so does its folder */
+    r = cli_run("cd %s && touch old/note && ! $P train cloud/tiny --quiet init_from=cut.pth "
+                "--out old && test -e old/note",
+                pl_test_dir());
+    CHECK_INT(r.code, 0);
+}
+
 TEST(folder_best_link_follows_the_metric_and_its_mode)
 {
     if (!cli_bin()) SKIP("PL_BIN is not built");

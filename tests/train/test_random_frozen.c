@@ -20,14 +20,19 @@ TEST(random_frozen_networks_stop_a_run_on_real_data)
 {
     WANT_BIN();
     CHECK(make_prompts());
-    cli_result r = cli_run("cd %s && $P train " WAN REAL "--out stopped", pl_test_dir());
+    cli_result r = cli_run("cd %s && $P train " WAN REAL "--out stopped/here", pl_test_dir());
     CHECK_INT(r.code, 2);
     CHECK_MSG(strstr(r.err, "set teacher.weights (57 tensors, teacher."), "%s", r.err);
     CHECK(strstr(r.err, "data.prompts") && strstr(r.err, "allow_random_frozen=true"));
     /* a fixed projection that is random by design has no key */
     CHECK_MSG(!strstr(r.err, "lift"), "%s", r.err);
-    r = cli_run("cd %s && test -e stopped/model.safetensors", pl_test_dir());
+    /* before planning, and without a trace */
+    CHECK_MSG(!strstr(r.err, "at the peak"), "%s", r.err);
+    r = cli_run("cd %s && test -e stopped", pl_test_dir());
     CHECK(r.code != 0);
+    /* a plan needs no weights */
+    r = cli_run("cd %s && $P plan " WAN REAL, pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
 }
 
 TEST(random_frozen_networks_warn_when_they_are_allowed_or_data_are_generated)

@@ -44,7 +44,12 @@ static pl_status build_variant(pl_run *r, pl_step_build *b, pl_variant *v)
                          .batch = b->micro,
                          .accumulate = b->accumulate};
     PL_TRY(pl__ranks_prepare(r, b->accumulate, &graphs));
-    PL_TRY(pl__builder_run(&graphs, r->recipe));        /* recipe -> graph -> gradient */
+    PL_TRY(pl__builder_run(&graphs, r->recipe)); /* recipe -> graph -> gradient */
+    pl_status rc = pl__random_frozen_foresee(r, &graphs);
+    if (rc != PL_OK) {
+        pl__builder_release(&graphs);
+        return rc;
+    }
     return pl__step_programs_compile(r, b, v, &graphs); /* passes -> units -> plan -> program */
 }
 

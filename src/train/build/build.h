@@ -64,6 +64,7 @@ typedef struct pl_purpose {
     pl_goal goal;
     bool f64;           /* parameters are f64, as in a replay of a dump in f64 */
     bool no_data;       /* weights are loaded, samples are not read */
+    bool starts;        /* see pl_run_will_start */
     int64_t accumulate; /* PL_GOAL_EVALUATE: micro-batches of the run whose model is evaluated; 0:
                          * unknown */
 } pl_purpose;

@@ -28,6 +28,8 @@ struct pl_folder {
     int lock;     /* file descriptor */
     dev_t device; /* device and inode of the lock's file */
     ino_t inode;
+    size_t existing; /* bytes of path: the part that existed before pl_folder_open */
+    bool locked;     /* the folder had a lock before: a run began in it */
 };
 
 /* ---- names ------------------------------------------------------------------------------ */
@@ -250,12 +252,54 @@ static pl_status take_lock(pl_folder *f)
     return PL_OK;
 }
 
+/* ---- a run that never began ------------------------------------------------------------- */
+static void note_existing(pl_folder *f)
+{
+    char path[PL_PATH_BYTES];
+    struct stat s;
+    f->locked = pl__path(path, f->path, "lock") != PL_OK || lstat(path, &s) == 0;
+    snprintf(path, sizeof path, "%s", f->path);
+    for (f->existing = strlen(path); f->existing > 0; path[f->existing] = 0) {
+        if (stat(path, &s) == 0) return;
+        do f->existing--;
+        while (f->existing > 0 && path[f->existing] != '/');
+    }
+}
+
+/* Returns whether the folder has nothing but the lock and `checkpoints`. */
+static bool has_only_lock(const pl_folder *f)
+{
+    DIR *d = opendir(f->path);
+    bool only = d != NULL;
+    for (struct dirent *e; only && (e = readdir(d));)
+        only = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+               strcmp(e->d_name, "lock") == 0 || strcmp(e->d_name, "checkpoints") == 0;
+    if (d) closedir(d);
+    return only;
+}
+
+/* Removes what pl_folder_open created, if nothing was written into the folder since. The lock is
+ * held: a process that waits for it sees that its file is gone, and creates the folder again. */
+static void remove_unused(const pl_folder *f)
+{
+    char path[PL_PATH_BYTES];
+    if (f->locked || !f->inode || pl_folder_mine(f) != PL_OK || !has_only_lock(f)) return;
+    if (rmdir(f->checkpoints) != 0 && errno != ENOENT) return;
+    if (pl__path(path, f->path, "lock") != PL_OK || unlink(path) != 0) return;
+    snprintf(path, sizeof path, "%s", f->path);
+    for (size_t n = strlen(path); n > f->existing && rmdir(path) == 0; path[n] = 0) {
+        do n--;
+        while (n > f->existing && path[n] != '/');
+    }
+}
+
 static pl_status open_folder(pl_folder *f, const char *path)
 {
     int n = snprintf(f->path, sizeof f->path - 64, "%s", path);
     PL_FAIL_IF(n < 0 || (size_t)n >= sizeof f->path - 64, PL_ERR_IO, "path too long: %.200s", path);
     while (n > 1 && f->path[n - 1] == '/') f->path[--n] = 0;
     PL_TRY(pl__path(f->checkpoints, f->path, "checkpoints"));
+    note_existing(f);
     PL_TRY(take_lock(f));
     PL_TRY(pl_sys_make_dirs(f->checkpoints));
     clear_leftovers(f);
@@ -284,7 +328,10 @@ pl_status pl_folder_open(const char *path, pl_folder **out)
 void pl_folder_close(pl_folder *f)
 {
     if (!f) return;
-    if (f->lock >= 0) close(f->lock);
+    if (f->lock >= 0) {
+        remove_unused(f);
+        close(f->lock);
+    }
     pl_sys_free(f);
 }
 

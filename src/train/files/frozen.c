@@ -24,32 +24,33 @@
 #define LEFT_OUT "plimsoll.frozen" /* metadata: "12 0123456789abcdef" */
 
 /* ---- which -------------------------------------------------------------------------------- */
-static void mark_written(const pl_run *r, bool *frozen)
+void pl__frozen_start(const pl_run *r, bool *frozen)
 {
-    int n;
-    pl_program *const *programs = pl__run_programs(r, &n);
-    for (int i = 0; i < n; i++) {
-        const pl_graph *g = programs[i]->base_graph;
-        for (uint32_t k = 1; k < g->n_nodes; k++) {
-            int slot = pl_node_get(g, k)->op->n_out == 0 ? pl_node_slot(g, k) : -1;
-            if (slot >= 0) frozen[slot] = false;
-        }
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        frozen[i] = s->kind == PL_SLOT_PARAM && !s->trainable;
+    }
+}
+
+void pl__frozen_unmark(const pl_graph *g, bool *frozen)
+{
+    for (uint32_t k = 1; g && k < g->n_nodes; k++) {
+        int slot = pl_node_get(g, k)->op->n_out == 0 ? pl_node_slot(g, k) : -1;
+        if (slot >= 0) frozen[slot] = false;
     }
 }
 
 /* Once: after the build the programs do not change. */
 pl_status pl__frozen_list(pl_run *r)
 {
-    int n = pl_store_count(r->store);
+    int n = pl_store_count(r->store), programs;
+    pl_program *const *program = pl__run_programs(r, &programs);
     if (r->files.frozen) return PL_OK;
     bool *frozen = pl_arena_new(&r->arena, bool, (size_t)n + 1);
     r->files.remade = pl_arena_new(&r->arena, bool, (size_t)n + 1);
     if (!frozen || !r->files.remade) return PL_ERR_MEMORY;
-    for (int i = 0; i < n; i++) {
-        const pl_slot *s = pl_store_slot(r->store, i);
-        frozen[i] = s->kind == PL_SLOT_PARAM && !s->trainable;
-    }
-    mark_written(r, frozen);
+    pl__frozen_start(r, frozen);
+    for (int i = 0; i < programs; i++) pl__frozen_unmark(program[i]->base_graph, frozen);
     r->files.frozen = frozen;
     return PL_OK;
 }

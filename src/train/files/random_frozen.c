@@ -8,6 +8,7 @@
  * projection), or what the user froze.
  */
 #include "base/str.h"
+#include "base/sys.h"
 #include "train/data/source.h"
 
 #include <string.h>
@@ -31,22 +32,22 @@ static const pl_weights *row_of(const pl_run *r, const char *slot)
 }
 
 /* Returns the row of a slot that has, or before loading will keep, its random initial value; NULL:
- * the slot is another. */
-static const pl_weights *random_row(const pl_run *r, int slot, bool loaded)
+ * the slot is another. frozen: by slot. */
+static const pl_weights *random_row(const pl_run *r, const bool *frozen, int slot, bool loaded)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
-    if (!r->files.frozen[slot] || s->init.kind == PL_INIT_CONST) return NULL;
+    if (!frozen[slot] || s->init.kind == PL_INIT_CONST) return NULL;
     const pl_weights *w = row_of(r, s->name);
     bool fills = w && (loaded ? r->files.filled[slot] : !pl_config_is_null(r->config, w->key));
     return fills ? NULL : w;
 }
 
 /* Lists the random slots by the key that fills them; returns the number of keys. */
-static int list_groups(const pl_run *r, bool loaded, group *out)
+static int list_groups(const pl_run *r, const bool *frozen, bool loaded, group *out)
 {
     int n = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
-        const pl_weights *w = random_row(r, i, loaded);
+        const pl_weights *w = random_row(r, frozen, i, loaded);
         int k = 0;
         if (!w) continue;
         while (k < n && strcmp(out[k].key, w->key) != 0) k++;
@@ -77,19 +78,14 @@ static pl_status tell(pl_run *r, const char *data, const char *list)
     return r->files.warning ? PL_OK : PL_ERR_MEMORY;
 }
 
-pl_status pl__random_frozen_check(pl_run *r, bool loaded)
+static pl_status check(pl_run *r, const bool *frozen, bool loaded)
 {
     group g[GROUPS];
-    int slots = pl_store_count(r->store);
-    if (r->purpose.goal == PL_GOAL_REPLAY) return PL_OK;
-    PL_TRY(pl__frozen_list(r));
-    if (!r->files.filled) r->files.filled = pl_arena_new(&r->arena, bool, (size_t)slots + 1);
-    if (!r->files.filled) return PL_ERR_MEMORY;
     /* a model file, a checkpoint or another phase may fill any slot: only loading tells */
     const char *model = r->purpose.goal == PL_GOAL_ENCODE ? "data.cache_model" : "init_from";
     bool others = !pl_config_is_null(r->config, model) || r->files.resume || r->phases.take_from;
     if (!loaded && others) return PL_OK;
-    int n = list_groups(r, loaded, g);
+    int n = list_groups(r, frozen, loaded, g);
     if (n == 0) return PL_OK;
     pl_str list = PL_STR_INIT;
     describe(g, n, &list);
@@ -97,6 +93,32 @@ pl_status pl__random_frozen_check(pl_run *r, bool loaded)
     pl_status rc = list.text ? tell(r, data, list.text) : PL_ERR_MEMORY;
     pl_str_release(&list);
     return rc;
+}
+
+pl_status pl__random_frozen_foresee(pl_run *r, const pl_builder *graphs)
+{
+    bool goal = r->purpose.goal == PL_GOAL_TRAIN || r->purpose.goal == PL_GOAL_ENCODE;
+    if (!r->purpose.starts || !goal) return PL_OK;
+    bool *frozen = pl_sys_alloc((size_t)pl_store_count(r->store) + 1);
+    if (!frozen) return PL_ERR_MEMORY;
+    pl__frozen_start(r, frozen);
+    for (int i = 0; i < graphs->n_step_programs; i++) {
+        pl__frozen_unmark(graphs->step_programs[i].run.g, frozen);
+        pl__frozen_unmark(graphs->step_programs[i].apply.g, frozen);
+    }
+    pl_status rc = check(r, frozen, false);
+    pl_sys_free(frozen);
+    return rc;
+}
+
+pl_status pl__random_frozen_check(pl_run *r, bool loaded)
+{
+    int slots = pl_store_count(r->store);
+    if (r->purpose.goal == PL_GOAL_REPLAY) return PL_OK;
+    PL_TRY(pl__frozen_list(r));
+    if (!r->files.filled) r->files.filled = pl_arena_new(&r->arena, bool, (size_t)slots + 1);
+    if (!r->files.filled) return PL_ERR_MEMORY;
+    return check(r, r->files.frozen, loaded);
 }
 
 const char *pl_run_start_warning(const pl_run *r)

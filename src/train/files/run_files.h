@@ -101,11 +101,18 @@ pl_status pl__weights_start(pl_run *r, const char *key, const char *path) PL_MUS
 /* Fails when frozen weights are random while the data are real. loaded false: before anything is
  * allocated or read, as far as the configuration tells. */
 pl_status pl__random_frozen_check(pl_run *r, bool loaded) PL_MUST_USE;
+/* The same for a run that will start (pl_run_will_start), from its graphs, before they are
+ * compiled and planned. */
+pl_status pl__random_frozen_foresee(pl_run *r, const struct pl_builder *graphs) PL_MUST_USE;
 
 /* ---- frozen.c: weights that checkpoints leave out ---- */
 struct pl_st_writer;
 /* Finds the parameters that no program writes, r->files.frozen. The run is built. */
 pl_status pl__frozen_list(pl_run *r) PL_MUST_USE;
+/* Sets frozen[slot] for every parameter that is not trained. */
+void pl__frozen_start(const pl_run *r, bool *frozen);
+/* Clears frozen[slot] for every slot that a graph writes. g NULL: does nothing. */
+void pl__frozen_unmark(const struct pl_graph *g, bool *frozen);
 
 /* ---- export_onnx.c: form onnx of recipes that have none themselves; the run is started ---- */
 pl_status pl__export_onnx(pl_run *r, const pl_export_opts *o, pl_export_info *info) PL_MUST_USE;

@@ -224,6 +224,11 @@ static pl_status start(pl_run *r)
     return r->purpose.no_data ? PL_OK : pl_prefetch_open(r);
 }
 
+void pl_run_will_start(pl_run *r)
+{
+    r->purpose.starts = true;
+}
+
 /* The device of the configuration is not here, and only a plan for its card was made. */
 static pl_status fail_absent(const pl_run *r)
 {
