@@ -80,10 +80,14 @@ pl_status pl_ox_in_number(const pl_ox_call *c, int k, const char *what, double f
     *out = fallback;
     if (!pl_ox_has(c, k)) return PL_OK;
     pl_ox_val *v = c->in[k];
-    if (!pl_ox_known(c->b, v) || v->host.n < 1)
+    pl_ox_host h = pl_ox_known(c->b, v) ? v->host : (pl_ox_host){0};
+    /* An initializer that counts as a weight because of its name is a number all the same. */
+    if (!v->known && v->init && v->init->kind != PL_OX_KIND_PARAMETER && pl_ox_elems(v) == 1)
+        PL_TRY(pl_ox_init_read(c->b->model, v->init, &c->b->mem, &h));
+    if (h.n < 1)
         return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "its %s ('%s') must be a constant", what,
                           v->name ? v->name : "");
-    *out = v->host.i ? (double)v->host.i[0] : v->host.d[0];
+    *out = h.i ? (double)h.i[0] : h.d[0];
     return PL_OK;
 }
 

@@ -62,6 +62,15 @@ def flex():
                score_mod=mod)
 
 
+def matrices():
+    """Random, singular, with zeros on the diagonal, and a permutation."""
+    x = f32(2, 2, 5, 5)
+    x[0, 1, 3] = x[0, 1, 1]
+    x[1, 0][np.arange(5), np.arange(5)] = 0
+    x[1, 1] = np.eye(5, dtype=np.float32)[[2, 0, 1, 4, 3]]
+    return x
+
+
 def small_types():
     """Initializers of 2 and 4 bits, once in int32_data and once as raw bytes."""
     nodes, fixed = [], []
@@ -107,6 +116,14 @@ CASES = {
                           strides=[2, 1], pads=[1, 0, 0, 0], dilations=[1, 3]),
     "center_crop_pad": lambda: one("CenterCropPad", {"x": f32(2, 5, 4)}, ["y"], {"to": np.array([8, 3], I64)}, axes=[2, 1]),
     "space_to_depth": lambda: one("SpaceToDepth", {"x": f32(2, 3, 4, 6)}, ["y"], blocksize=2, mode="CRD"),
+    "dft": lambda: one("DFT", {"x": f32(2, 7, 3, 2)}, ["y"], {"n": np.array(9, I64), "axis": np.array(1, I64)}, inverse=1),
+    "dft_cut": lambda: one("DFT", {"x": f32(2, 3, 10, 1)}, ["y"], {"n": np.array(7, I64)}, onesided=1),
+    "dft_real": lambda: one("DFT", {"x": f32(2, 6, 2)}, ["y"], {"n": np.array(9, I64)}, inverse=1, onesided=1),
+    "stft": lambda: one("STFT", {"x": f32(2, 37, 2), "w": f32(8)}, ["y"], {"step": np.array(5, I64)}, names=["x", "step", "w"],
+                        onesided=0),
+    "det": lambda: one("Det", {"x": matrices()}, ["y"]),
+    "mel": lambda: one("MelWeightMatrix", {}, ["y"], {"mels": np.array(6, I64), "n": np.array(33, I64), "rate": np.array(8000, I64),
+                                                      "low": np.array(20, np.float32), "high": np.array(3900, np.float32)}),
 }
 
 

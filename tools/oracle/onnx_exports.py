@@ -223,6 +223,20 @@ class Flow(torch.nn.Module):
         return torch.nn.functional.interpolate(flow, scale_factor=2, mode="bilinear", align_corners=False)
 
 
+class Signal(torch.nn.Module):
+    """A spectrum of overlapping frames, and the determinant of what is made of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.window = torch.nn.Parameter(torch.hann_window(16) + 0.1)
+        self.mix = torch.nn.Linear(9, 4)
+
+    def forward(self, x):
+        s = torch.stft(x * 0.3, 16, 6, window=self.window, center=False, return_complex=False)
+        y = self.mix((s ** 2).sum(-1).transpose(1, 2))
+        return torch.linalg.det(y.transpose(1, 2) @ y / 4 + torch.eye(4))
+
+
 class Unet(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -318,6 +332,7 @@ MODELS = {
     "block": lambda: (Block(), tokens(20, 6)),
     "lstm": lambda: (Lstm(), tokens(50, 7)),
     "gru": lambda: (Gru(), (torch.randn(6, 3, 8),)),
+    "signal": lambda: (Signal(), (torch.randn(3, 60),)),
     "resnet18": lambda: torchvision_model("resnet18", 64),
     "resnet50": lambda: torchvision_model("resnet50", 64),
     "mobilenet_v3": lambda: torchvision_model("mobilenet_v3_small", 64),

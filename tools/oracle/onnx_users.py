@@ -3,7 +3,7 @@
 For each model and each exporter of torch.onnx: plimsoll.train for five steps of AdamW, whose losses must be PyTorch's; the trained weights must load
 with strict=True; the results of `plimsoll predict` and of ONNX Runtime with the exported file must be those of the module with these weights.
 Prints a line per model, "ok" or what differs; the exit code is the number of failures. Models are small and have random weights (MODELS and
-OTHERS of onnx_exports.py, and those below, which the importer was not written for). Names: those models only; "list", "others", "new": a group.
+OTHERS of onnx_exports.py, and those below, which the importer was not written for). Names: those models only; "list", "others", "new", "zoo": a group.
 """
 import copy
 import math
@@ -20,6 +20,7 @@ import numpy as np  # noqa: E402
 import onnx_exports as models  # noqa: E402
 import torch  # noqa: E402
 from onnx_exports import First, hugged, images, text_model, timm_model, tokens  # noqa: E402
+from onnx_zoo import ZOO  # noqa: E402
 from torch import nn  # noqa: E402
 
 warnings.filterwarnings("ignore")
@@ -206,13 +207,13 @@ NEW = {
     "tied": lambda: (Tied(), tokens(40, 7)),
     "odd": lambda: (Odd(), images(6)),
 }
-GROUPS = {"list": models.MODELS, "others": models.OTHERS, "new": NEW}
+GROUPS = {"list": models.MODELS, "others": models.OTHERS, "new": NEW, "zoo": ZOO}
 
 
 def prepare(name):
     """The module, its keyword arguments, the name of its first output, the output, all without dropout."""
     torch.manual_seed(0)
-    module, args = {**models.MODELS, **models.OTHERS, **NEW}[name]()
+    module, args = {**models.MODELS, **models.OTHERS, **NEW, **ZOO}[name]()
     if isinstance(module, First):  # the library's module itself, as a user has it
         inner = module.model
         example = dict(zip(module.names, args))

@@ -10,6 +10,7 @@
 
 #include "nn/nn.h"
 
+#include <math.h>
 #include <string.h>
 
 static pl_val standard(pl_graph *g, pl_val x, pl_val mean, pl_val var, double eps)
@@ -351,9 +352,35 @@ static pl_val total(pl_graph *g, pl_val x, uint32_t axes)
     return axes ? pl_sum(g, x, axes, true) : x;
 }
 
+static pl_type reduced(pl_type t, uint32_t axes)
+{
+    for (int i = 0; i < t.rank; i++)
+        if (axes & PL_AXIS(i)) t.dim[i] = 1;
+    return t;
+}
+
+/* The largest of no elements is the smallest number of the type, and the other way round. */
+static pl_val extreme_of_none(pl_graph *g, pl_type t, uint32_t axes, bool max)
+{
+    double size = HUGE_VAL;
+    t = reduced(t, axes);
+    if (t.dtype == PL_BOOL) return pl_fill(g, t, !max);
+    if (!pl_dtype_is_float(t.dtype)) size = t.dtype == PL_I64 ? 0x1p63 : 0x1p31;
+    return pl_fill(g, t, max ? -size : pl_dtype_is_float(t.dtype) ? size : size - 1);
+}
+
+static bool has_none(const pl_type *t, uint32_t axes)
+{
+    for (int i = 0; i < t->rank; i++)
+        if ((axes & PL_AXIS(i)) && t->dim[i] == 0) return true;
+    return false;
+}
+
 static pl_val log_sum_exp(pl_graph *g, pl_val x, uint32_t axes)
 {
     if (!axes) return x;
+    pl_type t = pl_val_type(g, x);
+    if (has_none(&t, axes)) return extreme_of_none(g, t, axes, true);
     pl_val top = pl_stop_gradient(g, pl_max_over(g, x, axes, true));
     return pl_add(g, pl_log(g, pl_sum(g, pl_exp(g, pl_sub(g, x, top)), axes, true)), top);
 }
@@ -361,6 +388,8 @@ static pl_val log_sum_exp(pl_graph *g, pl_val x, uint32_t axes)
 /* Products by halves: fewer nodes than one factor after another, a gradient without division. */
 static pl_val product(pl_graph *g, pl_val x, uint32_t axes)
 {
+    pl_type t = pl_val_type(g, x);
+    if (has_none(&t, axes)) return pl_fill(g, reduced(t, axes), 1);
     for (int axis = 0; axis < PL_MAX_RANK; axis++) {
         if (!(axes & PL_AXIS(axis))) continue;
         for (int64_t d; (d = pl_val_type(g, x).dim[axis]) > 1;) {
@@ -381,7 +410,9 @@ static pl_val product(pl_graph *g, pl_val x, uint32_t axes)
 static pl_val extreme(pl_graph *g, pl_val x, uint32_t axes, bool max)
 {
     if (!axes) return x;
-    bool truth = pl_val_type(g, x).dtype == PL_BOOL;
+    pl_type t = pl_val_type(g, x);
+    if (has_none(&t, axes)) return extreme_of_none(g, t, axes, max);
+    bool truth = t.dtype == PL_BOOL;
     if (truth) x = pl_cast(g, x, PL_I32);
     x = max ? pl_max_over(g, x, axes, true) : pl_min_over(g, x, axes, true);
     return truth ? pl_ne(g, x, pl_full_like(g, x, 0)) : x;

@@ -212,11 +212,7 @@ pl_status pl_ox_emit_slice(pl_ox_call *c)
     for (int i = 0; i < v->rank; i++) {
         int at = pl_ox_axis(v, i);
         int64_t d = v->dim[i], n = count[i], a = start[i], s = step[i];
-        if (!n)
-            return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
-                              "an empty slice of dimension %d with %lld "
-                              "elements",
-                              i, (long long)d);
+        if (!n) return pl_ox_set_val(c, 0, pl_ox_host_new(c->b, v->dtype, v->rank, count));
         if (s < 0) {
             x = pl_flip(c->g, x, PL_AXIS(at));
             a = d - 1 - a;
