@@ -1,5 +1,5 @@
-/* plimsoll_tokens.h - text to token numbers and back: bytes, or byte-level BPE; and the tokenizers
- * of published text encoders.
+/* plimsoll_tokens.h - text to token numbers and back: bytes, or byte-level BPE; files of token
+ * numbers; and the tokenizers of published text encoders.
  *
  * Byte-level BPE is the scheme of GPT-2 and its descendants. A vocabulary is one of
  *
@@ -33,6 +33,26 @@ PL_API pl_status pl_tokens_encode(const pl_tokens *t, const char *text, size_t n
                                   int64_t *count) PL_MUST_USE;
 /* The bytes of a token; borrowed. *n is 0 for a number without a token. */
 PL_API const char *pl_tokens_text(const pl_tokens *t, int32_t token, size_t *n);
+
+/* ---- files of token numbers ----------------------------------------------------------------
+ * A text that another program has tokenised once: numbers of 2 or 4 bytes, little-endian, one after
+ * the other. A file of llm.c begins with 256 numbers of 4 bytes: a magic number, which says how
+ * wide tokens are, a version, the number of tokens, zeros. Tokens are read where a sample needs
+ * them: a file of any size takes no memory. Reads may come from any thread. */
+typedef struct pl_token_file pl_token_file;
+
+/* width: bytes per token of a file without a header, 2 or 4. limit, at most 2^31: every token must
+ * be below it. PL_ERR_DATA names what is wrong with the file. */
+PL_API pl_status pl_token_file_open(const char *path, int width, int64_t limit,
+                                    pl_token_file **out) PL_MUST_USE;
+PL_API void pl_token_file_close(pl_token_file *f);
+/* Number of tokens in the file. */
+PL_API int64_t pl_token_file_count(const pl_token_file *f);
+/* Bytes per token, by the header if the file has one. */
+PL_API int pl_token_file_width(const pl_token_file *f);
+/* Reads n tokens from token number `at` on. PL_ERR_DATA: a token is not below the limit. */
+PL_API pl_status pl_token_file_read(const pl_token_file *f, int64_t at, int64_t n,
+                                    int32_t *to) PL_MUST_USE;
 
 /* ---- tokenizers of text encoders -----------------------------------------------------------
  * Text to the numbers that a published encoder was trained on, with its start and end tokens. */

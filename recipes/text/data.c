@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 typedef struct text {
-    text_token_file *file; /* NULL: tokens */
+    pl_token_file *file; /* NULL: tokens */
     void *tokens;
     int bytes;    /* of a token: 1, 2 or 4 */
     int64_t n[2]; /* tokens for training, and behind them for evaluation */
@@ -113,6 +113,25 @@ static pl_status tokenise(const pl_tokens *t, char *all, size_t n, text *x, int6
     return PL_OK;
 }
 
+static pl_status open_tokens(const pl_config *c, int64_t vocabulary, pl_token_file **out)
+{
+    pl_status rc = pl_token_file_open(pl_config_text(c, "data.tokens"),
+                                      (int)pl_config_int(c, "data.token_bytes"), vocabulary, out);
+    if (rc != PL_ERR_DATA) return rc;
+    return pl_fail(rc, "data.tokens %s; data.token_bytes is %d", pl_error_text(),
+                   (int)pl_config_int(c, "data.token_bytes"));
+}
+
+static pl_status read_tokens(const pl_token_file *f, int64_t at, int64_t n, int32_t *to)
+{
+    pl_status rc = pl_token_file_read(f, at, n, to);
+    if (rc != PL_ERR_DATA) return rc;
+    return pl_fail(rc,
+                   "data.tokens %s: check data.vocabulary, model.vocabulary and data.token_bytes "
+                   "(%d)",
+                   pl_error_text(), pl_token_file_width(f));
+}
+
 /* Cuts the tokens into training and evaluation; each needs one sample. */
 static pl_status split(const pl_config *c, text *x, int64_t count)
 {
@@ -142,8 +161,8 @@ pl_status text_data_open(const pl_config *c, void **data)
     x->seed = (uint64_t)pl_config_int(c, "seed");
     bool numbers = !pl_config_is_null(c, "data.tokens");
     pl_status rc = text_sizes_of(c, &sizes);
-    if (rc == PL_OK && numbers) rc = text_token_file_open(c, sizes.vocabulary, &x->file);
-    if (rc == PL_OK && numbers) count = text_token_file_count(x->file);
+    if (rc == PL_OK && numbers) rc = open_tokens(c, sizes.vocabulary, &x->file);
+    if (rc == PL_OK && numbers) count = pl_token_file_count(x->file);
     if (rc == PL_OK && !numbers) rc = text_tokens_open(c, &t);
     if (rc == PL_OK && !numbers)
         rc = pl_config_is_null(c, "data.text")
@@ -162,7 +181,7 @@ pl_status text_data_open(const pl_config *c, void **data)
 void text_data_close(void *data)
 {
     text *x = data;
-    text_token_file_close(x->file);
+    pl_token_file_close(x->file);
     free(x->tokens);
     free(x);
 }
@@ -201,7 +220,7 @@ pl_status text_data_read(void *data, pl_subset subset, const int64_t *sample, in
         if (at > x->n[eval] - stretch) at = x->n[eval] - stretch;
         at += eval ? x->n[0] : 0;
         if (x->file) {
-            pl_status rc = text_token_file_read(x->file, at, stretch, to + k * stretch);
+            pl_status rc = read_tokens(x->file, at, stretch, to + k * stretch);
             if (rc != PL_OK) return rc;
         }
         for (int64_t i = 0; !x->file && i < stretch; i++) to[k * stretch + i] = token_at(x, at + i);

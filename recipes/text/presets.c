@@ -19,7 +19,6 @@ const pl_preset text_presets[] = {PRESETS(PL_PRESET_ROW){0}};
  S(text_c, "text.c")                                                                               \
  S(model_c, "model.c")                                                                             \
  S(data_c, "data.c")                                                                               \
- S(token_file_c, "token_file.c")                                                                   \
  S(predict_c, "predict.c")                                                                         \
  S(presets_c, "presets.c")                                                                         \
  S(text_h, "text.h")                                                                               \

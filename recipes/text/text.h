@@ -30,14 +30,6 @@ pl_status text_data_read(void *data, pl_subset subset, const int64_t *sample, in
                          pl_batch *batch);
 uint64_t text_data_bytes(const pl_config *c);
 
-/* token_file.c: a file of token numbers. Reads may come from any thread. */
-typedef struct text_token_file text_token_file;
-pl_status text_token_file_open(const pl_config *c, int64_t vocabulary, text_token_file **out);
-void text_token_file_close(text_token_file *f);
-int64_t text_token_file_count(const text_token_file *f);
-/* Reads n tokens from token number `at` on. */
-pl_status text_token_file_read(const text_token_file *f, int64_t at, int64_t n, int32_t *to);
-
 /* predict.c */
 extern const pl_predict text_predict;
 

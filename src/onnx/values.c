@@ -185,8 +185,9 @@ static const char *constant_name(pl_ox_build *b, const pl_ox_val *v)
         const pl_ox_host *x = &s->host, *y = &v->host;
         bool same = s->rank == v->rank && memcmp(s->dim, v->dim, sizeof s->dim) == 0 &&
                     !x->i == !y->i && x->n == y->n;
-        if (same && memcmp(x->i ? (void *)x->i : (void *)x->d, y->i ? (void *)y->i : (void *)y->d,
-                           (size_t)x->n * 8) == 0)
+        /* a constant without elements has no memory */
+        if (same && (!x->n || memcmp(x->i ? (void *)x->i : (void *)x->d,
+                                     y->i ? (void *)y->i : (void *)y->d, (size_t)x->n * 8) == 0))
             return name;
     }
 }

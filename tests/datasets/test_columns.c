@@ -1,7 +1,7 @@
 /* test_columns.c - tables and .npz files as arrays, and sets without evaluation files. */
 #include "base/sys.h"
 #include "data/sets/array.h"
-#include "data/sets/token_file.h"
+#include "data/sets/token_windows.h"
 #include "io/npy.h"
 #include "io/tensors/zip.h"
 #include "tests/lib/cli_run.h"
@@ -133,21 +133,21 @@ TEST(data_token_files_may_have_a_header)
     pl_type sample = PL_TYPE(PL_I32, ROW);
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
         uint32_t head[256] = {forms[k].magic, 1, N};
-        pl_token_file *t;
+        pl_token_windows *t;
         int32_t row[ROW];
         FILE *f = fopen(pl_test_path("tokens.bin"), "wb");
         CHECK(f);
         if (forms[k].magic) fwrite(head, sizeof head, 1, f);
         for (uint32_t i = 0; i < N; i++) fwrite(&i, (size_t)forms[k].bytes, 1, f);
         fclose(f);
-        CHECK_OK(pl_token_file_open(pl_test_path("tokens.bin"), forms[k].field, &sample, &t));
-        CHECK_INT(pl_token_file_rows(t), 11);
-        CHECK_OK(pl_token_file_read(t, 10, row));
+        CHECK_OK(pl_token_windows_open(pl_test_path("tokens.bin"), forms[k].field, &sample, &t));
+        CHECK_INT(pl_token_windows_rows(t), 11);
+        CHECK_OK(pl_token_windows_read(t, 10, row));
         for (int i = 0; i < ROW; i++) CHECK_INT(row[i], 90 + i);
-        pl_token_file_close(t);
+        pl_token_windows_close(t);
         if (!forms[k].magic) continue;
         CHECK(truncate(pl_test_path("tokens.bin"), 1024 + N) == 0);
-        CHECK(pl_token_file_open(pl_test_path("tokens.bin"), "", &sample, &t) == PL_ERR_DATA);
+        CHECK(pl_token_windows_open(pl_test_path("tokens.bin"), "", &sample, &t) == PL_ERR_DATA);
         CHECK(strstr(pl_error_text(), "counts 100 tokens"));
     }
 }

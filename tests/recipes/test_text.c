@@ -190,7 +190,7 @@ TEST(text_names_what_is_wrong_with_a_token_file)
     check_refused(small, 4, "but the vocabulary has 100 tokens");
     check_refused(none, 3, "set data.vocabulary, or model.vocabulary");
     check_refused(both, 4, "data.tokens and data.text are both set");
-    check_refused(odd, 4, "no whole tokens of 4 bytes");
+    check_refused(odd, 4, "not a whole number of tokens of 4 bytes; data.token_bytes is 4");
 
     FILE *f = fopen(write_tokens("tokens.bin", "zebra. ", 301, 2, 20240520), "r+b");
     CHECK(f && fseek(f, 8, SEEK_SET) == 0 && fputc(0xff, f) != EOF && fputc(0xff, f) != EOF);

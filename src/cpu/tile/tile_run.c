@@ -245,19 +245,20 @@ static void chain(worker *w, const pl_step *s, float *d, int64_t n)
 {
     const pl_tile_code *t = w->r->t;
     pl_vec_link link[PL_TILE_LINKS];
-    int64_t piece = n, step[PL_TILE_LINKS], step_a = t->step[s->from].brief ? 0 : 1;
-    bool brief = !step_a;
+    int64_t piece = n, step_a = t->step[s->from].brief ? 0 : 1;
+    bool brief = !step_a, moves[PL_TILE_LINKS];
     for (int k = 0; k < s->n_link; k++) {
         const pl_chain_link *l = &t->link[s->first_link + k];
         link[k] = (pl_vec_link){l->code, l->imm, w->ptr[l->arg]};
-        step[k] = l->code < PL_LINK_ADD_S && !t->step[l->arg].brief;
+        moves[k] = l->code < PL_LINK_ADD_S && !t->step[l->arg].brief;
         brief |= t->step[l->arg].brief;
     }
     if (brief) piece = t->brief_t * t->inner;
     const float *a = w->ptr[s->from];
     for (int64_t at = 0; at < n; at += piece) {
         (*t->vec->chain)(d + at, a + at * step_a, link, s->n_link, min64(piece, n - at));
-        for (int k = 0; k < s->n_link; k++) link[k].x += piece * step[k];
+        for (int k = 0; k < s->n_link; k++)
+            if (moves[k]) link[k].x += piece;
     }
 }
 

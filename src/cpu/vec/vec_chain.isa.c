@@ -45,7 +45,7 @@ typedef float loose_one __attribute__((vector_size(4), aligned(4), may_alias));
   for (; i + AT(COUNT) <= n; i += AT(COUNT)) {                                                     \
    EACH(OPEN)                                                                                      \
    for (const pl_vec_link *l = link; l < link + n_link; l++) {                                     \
-    const float *y = l->x + (l->code < PL_LINK_ADD_S ? i : 0);                                     \
+    const float *y = l->code < PL_LINK_ADD_S ? l->x + i : l->x;                                    \
     const V s = (V){0} + (l->code < PL_LINK_NEG ? *y : l->imm);                                    \
     switch (l->code) {                                                                             \
     case PL_LINK_ADD: EACH(ADD_V) break;                                                           \

@@ -1,7 +1,7 @@
 /* array.c - see array.h. */
 #include "data/sets/array.h"
 #include "data/sets/table_columns.h"
-#include "data/sets/token_file.h"
+#include "data/sets/token_windows.h"
 #include "plimsoll_hdf5.h"
 
 #include "base/arena.h"
@@ -26,7 +26,7 @@ typedef struct shard {
     const pl_st_tensor *tensor;
     pl_hdf5 *hdf5;
     pl_table_part *table;
-    pl_token_file *tokens;
+    pl_token_windows *tokens;
     pl_dtype have; /* of the file, where its numbers are converted */
     bool converts; /* 16-bit numbers to f32, or whole numbers to others */
     int64_t first; /* row of the column that its first row is */
@@ -89,8 +89,8 @@ static pl_status open_file(const pl_array *a, shard *s, const char *field,
         return PL_OK;
     }
     if (ends_with(s->path, ".bin")) {
-        PL_TRY(pl_token_file_open(s->path, field, &a->sample, &s->tokens));
-        *type = PL_TYPE(a->sample.dtype, pl_token_file_rows(s->tokens), a->sample.dim[0]);
+        PL_TRY(pl_token_windows_open(s->path, field, &a->sample, &s->tokens));
+        *type = PL_TYPE(a->sample.dtype, pl_token_windows_rows(s->tokens), a->sample.dim[0]);
         return PL_OK;
     }
     if (is_hdf5(s->path)) {
@@ -208,7 +208,7 @@ void pl_array_close(pl_array *a)
         pl_st_close(a->shards[i].st);
         pl_hdf5_close(a->shards[i].hdf5);
         pl_table_part_close(a->shards[i].table);
-        pl_token_file_close(a->shards[i].tokens);
+        pl_token_windows_close(a->shards[i].tokens);
     }
     pl_arena_release(&a->mem);
     pthread_mutex_destroy(&a->lock);
@@ -281,7 +281,7 @@ pl_status pl_array_read(const pl_array *a, int64_t row, void *to)
     row -= s->first;
     if (s->hdf5) return pl_hdf5_read(s->hdf5, row, a->sample.dtype, to);
     if (s->table) return pl_table_part_read(s->table, row, a->sample.dtype, to);
-    if (s->tokens) return pl_token_file_read(s->tokens, row, to);
+    if (s->tokens) return pl_token_windows_read(s->tokens, row, to);
     if (!s->converts) return read_raw(s, row, a->row_bytes, to);
     pthread_mutex_t *lock = &((pl_array *)(uintptr_t)a)->lock; /* the scratch row is shared */
     pthread_mutex_lock(lock);

@@ -1,8 +1,8 @@
 /* array.h - one input's samples in files: rows of one array, or of several consecutive arrays.
  *
  * A file is .npy (one array), .npz, .safetensors or .h5/.hdf5 (arrays by name; in HDF5 with
- * folders, "Product/Signal"), .csv (columns of numbers by name), or .bin (token_file.h). Row i of
- * the column is row i of the files in the order given. Each row has the shape of a sample, apart
+ * folders, "Product/Signal"), .csv (columns of numbers by name), or .bin (token_windows.h). Row i
+ * of the column is row i of the files in the order given. Each row has the shape of a sample, apart
  * from dimensions of 1; f32 is made of f64, f16, bf16, bytes and bools, and whole numbers of other
  * widths are converted where they fit; numbers of HDF5 files and tables are converted from any
  * type. Reads may come from any thread. Problems are PL_ERR_DATA and name the file.
