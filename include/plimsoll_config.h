@@ -91,6 +91,9 @@ PL_API pl_status pl_config_new(const pl_config_entry *const *tables, int n_table
                                pl_config **out) PL_MUST_USE;
 PL_API void pl_config_free(pl_config *c);
 PL_API void pl_config_set_presets(pl_config *c, pl_config_find_fn find, void *ctx);
+/* Keys of another program, asked by pl_config_hint beside its own table; same contract. */
+typedef bool (*pl_config_hint_fn)(void *ctx, const char *key, const char **ours, const char **note);
+PL_API void pl_config_set_hints(pl_config *c, pl_config_hint_fn ask, void *ctx);
 
 /* Loads a preset, by name, or a file, by path. A failed load changes nothing. */
 PL_API pl_status pl_config_load(pl_config *c, const char *name_or_path) PL_MUST_USE;
@@ -121,7 +124,8 @@ PL_API const pl_config_entry *pl_config_row(const pl_config *c, const char *key)
  * part. False: none is near. */
 PL_API bool pl_config_nearest(const pl_config *c, const char *key, char *buf, size_t cap);
 /* Sets *ours to the key that sets what `key` sets in other programs (PyTorch, Lightning,
- * Accelerate), and *note to how the values differ, or NULL. False: the table has no such key. */
+ * Accelerate), and *note to how the values differ, or NULL. *ours NULL: no key is needed, and *note
+ * says why. False: the table has no such key. */
 PL_API bool pl_config_hint(const pl_config *c, const char *key, const char **ours,
                            const char **note);
 /* Row i of that table: a key of another program, and *ours; NULL past the end. */

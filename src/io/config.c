@@ -209,7 +209,10 @@ static pl_status unknown(const pl_config *c, const config_source *s, const pl_ya
 {
     char near[120], keys[240];
     const char *ours, *note, *dot = strrchr(path, '.');
-    if (pl_config_hint(c, path, &ours, &note))
+    bool hinted = pl_config_hint(c, path, &ours, &note);
+    if (hinted && !ours)
+        return pl__config_fail(s, at, "unknown key %.80s; no such key is needed: %s", path, note);
+    if (hinted)
         return pl__config_fail(s, at, "unknown key %.80s; did you mean %s?%s%s%s", path, ours,
                                note ? " (" : "", note ? note : "", note ? ")" : "");
     bool found = pl_config_nearest(c, path, near, sizeof near);

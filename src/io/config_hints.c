@@ -11,11 +11,18 @@
 #include <strings.h>
 
 typedef struct hint {
-    const char *theirs, *ours, *note; /* note: how the values differ; NULL: not at all */
+    /* ours NULL: no key is needed, and note says why. note: how the values differ; NULL: not at
+     * all */
+    const char *theirs, *ours, *note;
 } hint;
 
 #define EFFECTIVE "the samples of one optimiser update, over all micro-batches and ranks"
 #define EPOCHS    "steps = epochs x samples / batch; phases may end after epochs"
+#define FOLDER    "--out names the run folder"
+#define AHEAD     "batches are always read ahead, by threads that stay; data.prefetch says how many"
+#define LOGS      "a run folder always has TensorBoard events, CSV files and a report"
+#define ATTENTION "attention never stores its probabilities"
+#define RANKS     "--ranks N trains on N GPUs"
 
 static const hint hints[] = {
     /* batches */
@@ -72,6 +79,7 @@ static const hint hints[] = {
     {"gradient_clip_val", "clip.norm", NULL},
     {"max_grad_norm", "clip.norm", NULL},
     {"grad_clip", "clip.norm", NULL},
+    {"grad_clip_value", "clip.norm", "of the whole gradient"},
     {"clip_grad_norm", "clip.norm", NULL},
     {"initial_clipping_norm", "clip.norm", NULL},
     {"ema_decay", "ema.decay", NULL},
@@ -92,6 +100,16 @@ static const hint hints[] = {
     {"torch_compile_mode", "compile.mode", NULL},
     {"use_compile", "compile.mode", "programs are always compiled"},
     {"compile_mode", "compile.mode", NULL},
+    {"allow_tf32", "precision", "precision: tf32"},
+    {"benchmark", "compile.mode", "max-autotune times the kernels"},
+    {"cudnn_benchmark", "compile.mode", "max-autotune times the kernels"},
+    {"deterministic", NULL, "two runs with the same configuration give the same bits"},
+    {"use_flash_attention", NULL, ATTENTION},
+    {"enable_flash_sdp", NULL, ATTENTION},
+    {"enable_xformers_memory_efficient_attention", NULL, ATTENTION},
+    {"use_xformers", NULL, ATTENTION},
+    {"set_grads_to_none", NULL, "a gradient has bytes only while a kernel needs it"},
+    {"empty_cache", NULL, "memory is planned to the byte; there is no cache"},
     {"max_memory", "memory", NULL},
     {"memory_budget", "memory", NULL},
     {"accelerator", "device", NULL},
@@ -99,6 +117,9 @@ static const hint hints[] = {
     {"num_gpus", "ranks", NULL},
     {"num_processes", "ranks", NULL},
     {"world_size", "ranks", NULL},
+    {"multi_gpu", NULL, RANKS},
+    {"num_nodes", NULL, "mpirun and SLURM start ranks on several machines"},
+    {"local_rank", NULL, RANKS},
     {"strategy", "shard", "which state is sharded across ranks"},
     {"sync_batchnorm", "sync_batch_norm", NULL},
     /* data */
@@ -106,6 +127,10 @@ static const hint hints[] = {
     {"num_workers", "data.workers", NULL},
     {"dataloader_num_workers", "data.workers", NULL},
     {"prefetch_factor", "data.prefetch", NULL},
+    {"pin_memory", NULL, AHEAD},
+    {"persistent_workers", NULL, AHEAD},
+    {"dataloader_pin_memory", NULL, AHEAD},
+    {"scale_lr", NULL, "optim.lr is the rate that is used"},
     {"data_path", "data.path", NULL},
     {"data_dir", "data.path", NULL},
     {"data_root", "data.path", NULL},
@@ -132,6 +157,18 @@ static const hint hints[] = {
     {"save_interval", "checkpoint.every", "steps"},
     {"checkpoint_save_interval", "checkpoint.every", "steps"},
     {"every_n_train_steps", "checkpoint.every", NULL},
+    {"output_dir", NULL, FOLDER},
+    {"output_path", NULL, FOLDER},
+    {"output_directory", NULL, FOLDER},
+    {"default_root_dir", NULL, FOLDER},
+    {"save_dir", NULL, FOLDER},
+    {"logdir", NULL, FOLDER},
+    {"log_dir", NULL, FOLDER},
+    {"logging_dir", NULL, FOLDER},
+    {"report_to", NULL, LOGS},
+    {"log_with", NULL, LOGS},
+    {"logger", NULL, LOGS},
+    {"enable_progress_bar", NULL, "--quiet leaves the progress out"},
     {"save_total_limit", "checkpoint.keep", NULL},
     {"save_top_k", "checkpoint.keep", NULL},
     {"log_interval", "train.log_every", NULL},
@@ -140,6 +177,7 @@ static const hint hints[] = {
     {"eval_steps", "eval.every", NULL},
     {"eval_interval", "eval.every", "steps"},
     {"val_check_interval", "eval.every", "steps"},
+    {"check_val_every_n_epoch", "eval.every", "steps"},
     {"validation_steps", "eval.every", NULL},
     {"limit_val_batches", "eval.batches", NULL},
     {"sample_interval", "sample.every", "steps"},
@@ -147,16 +185,32 @@ static const hint hints[] = {
     {NULL, NULL, NULL},
 };
 
+static const hint *find(const pl_config *c, const char *last)
+{
+    for (const hint *h = hints; h->theirs; h++)
+        if (strcasecmp(h->theirs, last) == 0 && (!h->ours || pl_config_has(c, h->ours))) return h;
+    return NULL;
+}
+
+/* A key is better than a reason, and the recipe's table better than the common one. */
 bool pl_config_hint(const pl_config *c, const char *path, const char **ours, const char **note)
 {
-    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
-    for (const hint *h = hints; h->theirs; h++) {
-        if (strcasecmp(h->theirs, last) != 0 || !pl_config_has(c, h->ours)) continue;
-        *ours = h->ours;
-        *note = h->note;
-        return true;
-    }
-    return false;
+    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path, *key = NULL, *why = NULL;
+    const hint *h = find(c, last);
+    bool known = c->hint && c->hint(c->hint_ctx, path, &key, &why);
+    if (known && key && !pl_config_has(c, key)) known = false;
+    if (!known && !h) return false;
+    bool common =
+        !known || (!key && h && h->ours) || (key && h && h->ours && strcmp(key, h->ours) == 0);
+    *ours = common ? h->ours : key;
+    *note = common ? h->note : why;
+    return true;
+}
+
+void pl_config_set_hints(pl_config *c, pl_config_hint_fn ask, void *ctx)
+{
+    c->hint = ask;
+    c->hint_ctx = ctx;
 }
 
 const char *pl_config_hint_at(int i, const char **ours)

@@ -35,6 +35,8 @@ struct pl_config {
     int n, n_loads;
     pl_config_find_fn find;
     void *find_ctx;
+    pl_config_hint_fn hint; /* NULL: none */
+    void *hint_ctx;
 };
 
 /* The source of a node, for messages. */

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct leaf {
     const char *path;
@@ -496,4 +497,32 @@ pl_status pl_convert(const char *path, const char *recipe, pl_convert_info *info
     rc = pl__convert_text(path, text, len, recipe, info, yaml);
     pl_sys_free(text);
     return rc;
+}
+
+/* ---- hints about unknown keys ------------------------------------------------------------- */
+/* Returns whether an item of a row's list, "training.lr,lr", ends with the word `last`. */
+static bool row_ends_with(const char *theirs, const char *last)
+{
+    size_t want = strlen(last);
+    for (const char *item = theirs; *item; item += *item == ',') {
+        size_t n = strcspn(item, ","), word = n;
+        while (word > 0 && item[word - 1] != '.') word--;
+        if (n - word == want && strncasecmp(item + word, last, want) == 0) return true;
+        item += n;
+    }
+    return false;
+}
+
+bool pl__foreign_hint(void *recipe, const char *key, const char **ours, const char **note)
+{
+    const pl_recipe *r = recipe;
+    const char *dot = strrchr(key, '.'), *last = dot ? dot + 1 : key;
+    const pl_foreign_key *found = NULL;
+    for (const pl_foreign *f = r->foreign; f && f->about; f++)
+        for (const pl_foreign_key *k = f->keys; k->theirs; k++)
+            if ((!found || (!found->ours && k->ours)) && row_ends_with(k->theirs, last)) found = k;
+    if (!found) return false;
+    *ours = found->ours;
+    *note = found->why;
+    return true;
 }

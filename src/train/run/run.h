@@ -140,4 +140,8 @@ static inline void *pl__unconst(const pl_recipe *r)
     return (void *)(uintptr_t)r;
 }
 
+/* ---- convert.c ---- */
+/* pl_config_hint_fn over pl_recipe.foreign: compares the last words of keys. */
+bool pl__foreign_hint(void *recipe, const char *key, const char **ours, const char **note);
+
 #endif

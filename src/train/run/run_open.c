@@ -175,6 +175,7 @@ pl_status pl__run_config_new(pl_run *r, pl_config **out)
         return PL_ERR_MEMORY;
     PL_TRY(pl_config_new(tables, n, out));
     pl_config_set_presets(*out, preset_text, pl__unconst(r->recipe));
+    pl_config_set_hints(*out, pl__foreign_hint, pl__unconst(r->recipe));
     return PL_OK;
 }
 
