@@ -21,7 +21,7 @@
 
 /* LISTS: with the keep-all order. RUNGS: targets of a list below the budget. KEPT: options that may
  * be planned. */
-enum { LISTS = 8, RUNGS = 1, KEPT = 6, TARGETS = 6 };
+enum { LISTS = 12, RUNGS = 1, KEPT = 6, TARGETS = 6 };
 
 typedef struct option {
     uint32_t list;
@@ -210,24 +210,45 @@ static pl_status add_keep_all(levels_search *s)
     return add_graph(s, 0, still);
 }
 
-/* Adds list k of the recompute planner: a budget of the keep-all bytes that is smaller by a third
- * from list to list. *added: there is one, and its units take less than `most`. */
+/* Makes the graph of a list of the recompute planner: with further runs that cost less than moves,
+ * and with updates where the old values are not read later. */
+static pl_status expand_asked(const levels_search *s, const pl_recompute_plan *plan,
+                              pl_expanded_plan *still)
+{
+    const pl_budget_base *b = s->f->base;
+    pl_arena mem = PL_ARENA_INIT;
+    uint32_t *list, n = plan->n;
+    pl_plan_opts opts = *b->opts;
+    pl_level_problem p = {.g = b->g,
+                          .units = b->units,
+                          .opts = &opts,
+                          .n = n,
+                          .cost_ns = b->cost_ns,
+                          .levels = s->levels};
+    pl_status rc = pl__list_units(s->f, plan, &mem, &list);
+    opts.fixed_order = list;
+    if (rc == PL_OK) rc = pl_level_repeat_cheap(&p, &mem, &list, &n);
+    if (rc == PL_OK) rc = pl_level_delay_updates(b->g, b->units, list, n);
+    if (rc == PL_OK) rc = pl__expand_list(b, list, n, still);
+    pl_arena_release(&mem);
+    return rc;
+}
+
+/* Adds list k of the recompute planner: a budget of the keep-all bytes that is smaller by a sixth
+ * from list to list, the last ones by a third. *added: there is one, and its units take less than
+ * `most`. */
 static pl_status add_recompute(levels_search *s, uint32_t k, double most, bool *added)
 {
     pl__search *f = s->f;
     pl__candidate *c = NULL;
     pl_expanded_plan *still;
     uint64_t asked = f->keep_all_bytes;
-    for (uint32_t i = 0; i < k; i++) asked -= asked / 3;
+    for (uint32_t i = 0; i < k; i++) asked -= asked / (i < 9 ? 6 : 3);
     *added = false;
     if (asked >= f->bound) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked}, &c));
     if (!c || c->plan->cost_ns >= most) return PL_OK;
     PL_TRY(new_plan(&still));
-    pl_arena mem = PL_ARENA_INIT;
-    uint32_t *list;
-    pl_status rc = pl__list_units(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = pl__expand_list(f->base, list, c->plan->n, still);
-    pl_arena_release(&mem);
+    pl_status rc = expand_asked(s, c->plan, still);
     if (rc != PL_OK) {
         pl__expanded_plan_free(still);
         return rc;
@@ -276,7 +297,7 @@ static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, doub
     pl_level_times times = {0};
     pl_status rc =
         pl_level_schedule(&p, no_limit(target), no_limit(s->budget), &mem, &moves, &n, &peak);
-    if (rc == PL_OK) rc = pl_level_estimate(&p, moves, n, &times);
+    if (rc == PL_OK) rc = pl_level_estimate(&p, moves, n, NULL, NULL, &times);
     pl_arena_release(&mem);
     *ns = rc == PL_OK && peak <= s->budget ? times.total_ns : HUGE_VAL;
     if (*ns < HUGE_VAL) keep_option(s, (option){list, target, *ns});

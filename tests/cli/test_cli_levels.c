@@ -3,6 +3,7 @@
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* State of 22 MB in layers of 1 MB. "apart" has memory of its own, as a GPU has. */
@@ -45,6 +46,31 @@ TEST(cli_levels_plan_shows_levels_and_lanes)
                       "'class=\"move\"' t.svg",
                       d),
               0, "");
+}
+
+/* Layers of 67 MB whose moves take longer than their kernels: a step takes little longer than one
+ * direction of the link. */
+TEST(cli_levels_moves_keep_the_link_busy)
+{
+    WANT_BIN();
+    static const struct {
+        const char *memory;
+        double most;
+    } cases[] = {{"1.5GB", 1.35}, {"1.7GB", 1.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run("cd %s && $P plan regress/tiny batch=256 "
+                               "'model.widths=[4096,4096,4096,4096,4096,4096,4096,4096]' "
+                               "device=h200 --memory %s --host-memory 20GB --json",
+                               pl_test_dir(), cases[i].memory);
+        CHECK_INT(r.code, 0);
+        const char *ms = strstr(r.out, "\"predicted_step_ms\":");
+        const char *moved = strstr(r.out, "\"moved_bytes_per_step\":");
+        CHECK(ms && moved);
+        if (!ms || !moved) return;
+        double link_ms = strtod(strchr(moved, ':') + 1, NULL) / 2 / 49e6;
+        double ratio = strtod(strchr(ms, ':') + 1, NULL) / link_ms;
+        CHECK_MSG(ratio < cases[i].most, "%s: %.2f times the link", cases[i].memory, ratio);
+    }
 }
 
 TEST(cli_levels_host_memory_that_is_not_there_is_refused)

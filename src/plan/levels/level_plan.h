@@ -32,6 +32,15 @@ typedef struct pl_level_problem {
  * slot, and its new value comes from a unit. */
 bool pl_level_slot_may_move(const pl_graph *g, const pl_units *units, int slot);
 
+/* Sets *list, in mem, to the order of p with further runs of units that read slots on the device
+ * only, where running them takes less time than moving their results away and back. */
+pl_status pl_level_repeat_cheap(const pl_level_problem *p, pl_arena *mem, uint32_t **list,
+                                uint32_t *n) PL_MUST_USE;
+/* Moves units that assign slots behind the last entry that reads the old value, and what reads
+ * their results with them. list: n unit ids, as pl_expand takes them; reordered in place. */
+pl_status pl_level_delay_updates(const pl_graph *g, const pl_units *units, uint32_t *list,
+                                 uint32_t n) PL_MUST_USE;
+
 /* Sets the most bytes alive at once if everything that can leave the arena does, and moves take no
  * time: no schedule of this order needs less. */
 pl_status pl_level_bound(const pl_level_problem *p, uint64_t *bytes) PL_MUST_USE;
@@ -56,8 +65,9 @@ typedef struct pl_level_times {
  * filled unless NULL. */
 pl_status pl_level_time(const pl_plan *plan, const double *cost_ns, const pl_level_opts *o,
                         double *begin_ns, double *move_ns, pl_level_times *out) PL_MUST_USE;
-/* The same for moves of an order that is not planned yet. */
+/* The same for moves of an order that is not planned yet. entry_ns: filled, per entry and at the
+ * end, with the time at which the entry begins unless NULL. */
 pl_status pl_level_estimate(const pl_level_problem *p, const pl_list_move *moves, uint32_t n_moves,
-                            pl_level_times *out) PL_MUST_USE;
+                            double *entry_ns, double *move_ns, pl_level_times *out) PL_MUST_USE;
 
 #endif

@@ -111,14 +111,15 @@ static void lay_out(const pl_level_problem *p, const pl_list_move *moves, uint32
 }
 
 pl_status pl_level_estimate(const pl_level_problem *p, const pl_list_move *moves, uint32_t n_moves,
-                            pl_level_times *out)
+                            double *entry_ns, double *move_ns, pl_level_times *out)
 {
     pl_arena mem = PL_ARENA_INIT;
     uint32_t n = p->n + n_moves, *before = pl_arena_new(&mem, uint32_t, p->n + 2);
     double *cost = pl_arena_new(&mem, double, n + 1);
+    double *begin = pl_arena_new(&mem, double, n + 1);
     pl_plan plan = {
         .n_order = n, .n_moves = n_moves, .moves = pl_arena_new(&mem, pl_move, n_moves + 1)};
-    pl_status rc = before && cost && plan.moves ? PL_OK : PL_ERR_MEMORY;
+    pl_status rc = before && cost && begin && plan.moves ? PL_OK : PL_ERR_MEMORY;
     if (rc == PL_OK) lay_out(p, moves, n_moves, before, cost, &plan);
     for (uint32_t k = 0; rc == PL_OK && k < n_moves; k++) {
         uint32_t end = moves[k].end;
@@ -126,7 +127,10 @@ pl_status pl_level_estimate(const pl_level_problem *p, const pl_list_move *moves
         uint32_t entry = end < p->n ? before[end + 1] - 1 : n;
         plan.moves[k].end = (int32_t)(early ? before[end] : entry);
     }
-    if (rc == PL_OK) rc = pl_level_time(&plan, cost, p->levels, NULL, NULL, out);
+    if (rc == PL_OK) rc = pl_level_time(&plan, cost, p->levels, begin, move_ns, out);
+    for (uint32_t i = 0; rc == PL_OK && entry_ns && i < p->n; i++)
+        entry_ns[i] = begin[before[i + 1] - 1];
+    if (rc == PL_OK && entry_ns) entry_ns[p->n] = out->total_ns;
     pl_arena_release(&mem);
     return rc;
 }

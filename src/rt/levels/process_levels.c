@@ -1,9 +1,11 @@
 /* process_levels.c - see process_levels.h.
  *
  * Order of slots: by the moves that one step needs for each byte that leaves the device (reads by
- * kernels, plus the store of the new value), then the largest first: a few large moves have less
- * fixed cost than many small ones. So frozen weights that are read once go first, moments and
- * averages next, weights that train last.
+ * kernels, plus the store of the new value). So frozen weights that are read once go first, moments
+ * and averages next, weights that train last; after all of them those whose update comes so late
+ * that no kernel hides the store. Among slots with as many moves the largest go first: a few large
+ * moves have less fixed cost than many small ones. Slots that are alike in all this are taken from
+ * everywhere in the step, so that their moves are spread over it.
  *
  * The time of every candidate is estimated; the fastest is planned. Where it does not fit after
  * all, the next ones with more slots below the device are.
@@ -14,25 +16,42 @@
 #include "rt/levels/process_levels.h"
 
 #include "base/sys.h"
+#include "plan/levels/gaps.h"
 #include "rt/device.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARES = 8, SMALLEST = 4096 };
+enum { SHARES = 24, SMALLEST = 4096 };
 
 typedef struct movable {
     int slot, moves;
     uint64_t bytes;
+    bool late;      /* no kernel hides the store of its new value */
+    uint32_t place; /* among slots that are alike: spread over all of them */
 } movable;
 
 static int by_traffic(const void *a, const void *b)
 {
     const movable *x = a, *y = b;
+    if (x->late != y->late) return x->late ? 1 : -1;
     if (x->moves != y->moves) return x->moves - y->moves;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    if (x->place != y->place) return x->place < y->place ? -1 : 1;
     return x->slot - y->slot;
+}
+
+/* Gives slots that are alike, which stand together in the order of their numbers, places by
+ * multiples of the golden ratio: every first part of them is spread over the whole. */
+static void spread_alike(movable *list, int n)
+{
+    for (int i = 1; i < n; i++) {
+        const movable *before = &list[i - 1];
+        bool alike = list[i].moves == before->moves && list[i].late == before->late &&
+                     list[i].bytes == before->bytes;
+        if (alike) list[i].place = before->place + 2654435769u;
+    }
 }
 
 static const pl_store *store_of(const pl_process_budget *b)
@@ -40,14 +59,30 @@ static const pl_store *store_of(const pl_process_budget *b)
     return b->n ? pl_program_store(b->programs[0]) : NULL;
 }
 
+/* Sets slack[slot] to the time that kernels of a step still run when the slot has its new value:
+ * the least of all programs. */
+static pl_status find_slack(const pl_process_budget *b, const pl_process_levels *l, int slots,
+                            double *slack)
+{
+    for (int s = 0; s < slots; s++) slack[s] = HUGE_VAL;
+    for (int i = 0; i < b->n; i++)
+        if (l->weight(b->ctx, b->programs[i]) > 0)
+            PL_TRY(pl_program_slot_slack(b->programs[i], slack));
+    return PL_OK;
+}
+
 /* Lists the slots that all programs allow to live below the device. */
-static pl_status list_movable(const pl_process_budget *b, pl_arena *mem, movable **out, int *n)
+static pl_status list_movable(const pl_process_budget *b, const pl_process_levels *l, pl_arena *mem,
+                              movable **out, int *n)
 {
     const pl_store *store = store_of(b);
     int slots = store ? pl_store_count(store) : 0;
+    uint8_t level = l->budget[PL_LEVEL_HOST] ? PL_LEVEL_HOST : PL_LEVEL_DISK;
+    double *slack = pl_arena_new(mem, double, slots + 1);
     *out = pl_arena_new(mem, movable, slots + 1);
     *n = 0;
-    if (!*out) return PL_ERR_MEMORY;
+    if (!*out || !slack) return PL_ERR_MEMORY;
+    PL_TRY(find_slack(b, l, slots, slack));
     for (int s = 0; s < slots; s++) {
         movable m = {.slot = s, .bytes = pl_type_bytes(&pl_store_slot(store, s)->type)};
         bool may = m.bytes >= SMALLEST;
@@ -57,8 +92,11 @@ static pl_status list_movable(const pl_process_budget *b, pl_arena *mem, movable
             m.moves += pl_program_slot_uses(b->programs[i], s, &assigned);
             m.moves += assigned;
         }
+        m.late = slack[s] < pl_gap_store_ns(&l->opts, level, m.bytes);
         if (may) (*out)[(*n)++] = m;
     }
+    qsort(*out, (size_t)*n, sizeof **out, by_traffic);
+    spread_alike(*out, *n);
     qsort(*out, (size_t)*n, sizeof **out, by_traffic);
     return PL_OK;
 }
@@ -184,7 +222,7 @@ pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)
     movable *list;
     int n;
     PL_TRY(make_homes(b, l));
-    pl_status rc = list_movable(b, &mem, &list, &n);
+    pl_status rc = list_movable(b, l, &mem, &list, &n);
     if (rc == PL_OK) rc = choose(b, l, list, n);
     pl_arena_release(&mem);
     return rc;

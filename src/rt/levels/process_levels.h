@@ -40,5 +40,8 @@ const pl_store *pl_program_store(const pl_program *p);
 bool pl_program_slot_may_move(const pl_program *p, int slot);
 /* Returns how many kernels read the slot; *assigned: the program writes it. */
 int pl_program_slot_uses(const pl_program *p, int slot, bool *assigned);
+/* Lowers slack_ns[slot], for each slot that the program assigns, to the time of the kernels that
+ * run after the new value could have been computed; kernels that assign slots do not count. */
+pl_status pl_program_slot_slack(const pl_program *p, double *slack_ns) PL_MUST_USE;
 
 #endif

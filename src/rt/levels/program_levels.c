@@ -4,6 +4,7 @@
 #include "rt/process_budget.h"
 #include "rt/rt_int.h"
 
+#include <math.h>
 #include <string.h>
 
 pl_status pl_program_set_levels(pl_program *p, const pl_level_opts *levels, const char *disk_dir)
@@ -41,6 +42,74 @@ int pl_program_slot_uses(const pl_program *p, int slot, bool *assigned)
                 n += p->base_units->unit[u].in[i] == r->out;
     }
     return n;
+}
+
+/* Returns 1 + the unit that computes a value, or what it is a view of; 0: none. */
+static uint32_t producer_of(const pl_program *p, uint32_t val)
+{
+    const pl_units *units = p->base_units;
+    uint32_t unit;
+    while ((unit = units->unit_of[val]) && units->unit[unit - 1].kind == PL_UNIT_VIEW)
+        val = units->unit[unit - 1].in[0];
+    return unit;
+}
+
+/* Returns the time at which all that a unit reads has been computed. */
+static double ready_at(const pl_program *p, uint32_t unit, const double *ended)
+{
+    const pl_unit *u = &p->base_units->unit[unit];
+    double at = 0;
+    for (uint32_t i = 0; i < u->n_in; i++) {
+        uint32_t from = producer_of(p, u->in[i]);
+        if (from) at = fmax(at, ended[from - 1]);
+    }
+    return at;
+}
+
+/* Whether a unit computes single numbers only: a rate, a norm. */
+static bool is_small(const pl_program *p, uint32_t unit)
+{
+    enum { SMALL = 64 }; /* bytes */
+    const pl_unit *u = &p->base_units->unit[unit];
+    for (uint32_t i = 0; i < u->n_out; i++)
+        if (pl_type_bytes(pl_type_of(p->base_graph, u->out[i])) > SMALL) return false;
+    return true;
+}
+
+/* Fills ended[unit] with the time at which a unit of the keep-all plan can have ended, if units
+ * that assign slots took no time; returns the end of the program. Units that compute single numbers
+ * are free to run once their inputs are there, wherever the plan has them. */
+static double find_ends(const pl_program *p, const bool *assigns, double *ended)
+{
+    double now = 0;
+    for (uint32_t i = 0; i < p->keep_all->n_order; i++) {
+        uint32_t unit = p->keep_all->order[i];
+        if (!assigns[unit]) now += p->cost_ns[unit];
+        ended[unit] = is_small(p, unit) ? ready_at(p, unit, ended) : now;
+    }
+    return now;
+}
+
+pl_status pl_program_slot_slack(const pl_program *p, double *slack_ns)
+{
+    const pl_graph *g = p->base_graph;
+    pl_arena mem = PL_ARENA_INIT;
+    bool *assigns = pl_arena_new(&mem, bool, p->base_units->n + 1);
+    double *ended = pl_arena_new(&mem, double, p->base_units->n + 1), end = 0;
+    pl_status rc = assigns && ended ? PL_OK : PL_ERR_MEMORY;
+    for (int pass = 0; pass < 2 && rc == PL_OK; pass++) {
+        for (uint32_t n = 1; n < g->n_nodes; n++) {
+            int slot = pl_node_slot(g, n);
+            if (!(pl_node_get(g, n)->op->flags & PL_OP_EFFECT) || slot < 0) continue;
+            uint32_t unit = producer_of(p, pl_node_in(g, n)[0]);
+            if (!unit) continue;
+            assigns[unit - 1] = true;
+            if (pass) slack_ns[slot] = fmin(slack_ns[slot], end - ready_at(p, unit - 1, ended));
+        }
+        end = find_ends(p, assigns, ended);
+    }
+    pl_arena_release(&mem);
+    return rc;
 }
 
 pl_status pl__program_level_time(const pl_program *p, double *begin_ns, double *move_ns,
