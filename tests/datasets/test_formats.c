@@ -264,6 +264,35 @@ TEST(formats_that_are_not_read_are_counted_by_kind)
     CHECK_MSG(r.code == 0 && strstr(r.err, "4 files of set are not read"), "%d %s", r.code, r.err);
 }
 
+/* Headers with every place of the pixels, also inside the header or the palette: where rows are
+ * decoded one by one, they are the rows of the whole picture. */
+TEST(formats_bmp_rows_equal_the_whole_with_any_header)
+{
+    static const uint64_t sizes[] = {12, 40, 56, 108}, bits[] = {1, 4, 8, 16, 24, 32};
+    static bytes b;
+    uint8_t rgb[W * H * 4];
+    pl_image_info info;
+    if (pl_image_missing(PL_IMAGE_BMP)) SKIP("no decoder of BMP");
+    int read = 0;
+    for (int k = 0; k < 4 * 6 * 2; k++)
+        for (uint64_t at = 0; at < 160; at++) {
+            uint64_t size = sizes[k % 4];
+            make_bmp(&b);
+            memset(b.at + 14, 0, 40);
+            b.n = 10;
+            put(&b, at, 4), put(&b, size, 4);
+            put(&b, W, size == 12 ? 2 : 4), put(&b, H, size == 12 ? 2 : 4);
+            put(&b, 1, 2), put(&b, bits[k / 4 % 6], 2), put(&b, k < 24 ? 0 : 3, 4);
+            size_t n = 200 + W * H * 4;
+            for (size_t i = 54; i < n; i++) b.at[i] = (uint8_t)(i * 37 + i / 5);
+            pl_status rc = read_image(&b, n, rgb, &info);
+            read += rc == PL_OK;
+            CHECK_MSG(rc == PL_OK || rc == PL_ERR_DATA, "header %d, %d bits, pixels at %d: %s",
+                      (int)size, (int)bits[k / 4 % 6], (int)at, pl_error_text());
+        }
+    CHECK(read > 100);
+}
+
 /* ---- large pictures ------------------------------------------------------------------------ */
 enum { BIG = 700 }; /* a lossless WebP of this side takes 1.96 MB in its decoder */
 

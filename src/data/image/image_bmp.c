@@ -53,6 +53,46 @@ static bool is_whole(const uint8_t *b, size_t n, const pl_image_info *info)
     return number(b + 10, 4) + row * (uint64_t)info->height <= n;
 }
 
+/* Bytes before the palette: file header, header, masks of colours. */
+static uint64_t head_bytes(const uint8_t *b)
+{
+    uint64_t size = number(b + 14, 4);
+    return 14 + size + (size == 40 && number(b + 30, 4) == 3 ? 12 : 0);
+}
+
+/* Whether the pixels begin behind the header, so that a strip behind the same header decodes as in
+ * the whole file: stb_image reads on behind the header when the pixels begin inside it. */
+static bool has_strips(const uint8_t *b, size_t n)
+{
+    uint64_t at = n < 34 ? 0 : number(b + 10, 4);
+    return n >= 34 && at >= head_bytes(b) && at <= MOST_HEAD;
+}
+
+/* Every pixel must have a colour in the palette: stb_image takes other colours from memory that it
+ * never wrote. In the oldest kind of header it counts four colours too few. */
+static pl_status check_palette(const uint8_t *b, size_t n, const pl_image_info *info)
+{
+    bool old = n >= 34 && number(b + 14, 4) == 12;
+    int bits = n >= 34 ? (int)number(b + (old ? 24 : 28), 2) : 0;
+    if (bits != 1 && bits != 4 && bits != 8) return PL_OK;
+    int64_t at = number(b + 10, 4), first = (int64_t)head_bytes(b);
+    int64_t colours = old ? (at - 38) / 3 : (at - first) / 4;
+    PL_FAIL_IF(at < first || colours < 1, PL_ERR_DATA, "the BMP file has no palette");
+    if (colours >= 1 << bits) return PL_OK;
+    size_t row = ((size_t)info->width * (size_t)bits + 31) / 32 * 4;
+    for (int y = 0; y < info->height; y++)
+        for (int x = 0; x < info->width; x++) {
+            size_t bit = (size_t)x * (size_t)bits;
+            unsigned byte = b[(size_t)at + (size_t)y * row + bit / 8];
+            int colour = (int)(byte >> (8 - (size_t)bits - bit % 8)) & ((1 << bits) - 1);
+            PL_FAIL_IF(colour >= colours, PL_ERR_DATA,
+                       "a pixel has colour %d of a palette of %d: the BMP data are corrupt, or "
+                       "their kind is not supported",
+                       colour, (int)colours);
+        }
+    return PL_OK;
+}
+
 static pl_status bmp_probe(const void *bytes, size_t n, pl_image_info *info)
 {
     int w = 0, h = 0, channels = 0;
@@ -62,7 +102,7 @@ static pl_status bmp_probe(const void *bytes, size_t n, pl_image_info *info)
                "the BMP header is corrupt, or its kind is not supported");
     info->width = w;
     info->height = h;
-    info->by_rows = n >= 30 && number((const uint8_t *)bytes + 10, 4) <= MOST_HEAD;
+    info->by_rows = has_strips(bytes, n);
     info->heap_bytes = info->by_rows ? 0 : (int64_t)w * h * 3;
     if (channels == 4) info->colour = "RGBA";
     return PL_OK;
@@ -72,6 +112,7 @@ static pl_status bmp_decode(const void *bytes, size_t n, const pl_image_info *in
 {
     int w = 0, h = 0, channels = 0;
     PL_FAIL_IF(!is_whole(bytes, n, info), PL_ERR_DATA, "the BMP data end early");
+    PL_TRY(check_palette(bytes, n, info));
     uint8_t *px = stbi_load_from_memory(bytes, (int)n, &w, &h, &channels, 3);
     PL_FAIL_IF(!px, PL_ERR_DATA, "the BMP data are corrupt");
     bool same = w == info->width && h == info->height;
@@ -125,6 +166,7 @@ static pl_status bmp_rows(const void *bytes, size_t n, const pl_image_info *info
 {
     (void)row;
     PL_FAIL_IF(!is_whole(bytes, n, info), PL_ERR_DATA, "the BMP data end early");
+    PL_TRY(check_palette(bytes, n, info));
     layout l = layout_of(bytes, info);
     PL_FAIL_IF(l.head < 26 || l.head > MOST_HEAD || l.row == 0, PL_ERR_DATA,
                "the BMP header is corrupt");
