@@ -262,7 +262,7 @@ TEST(eval_refuses_mistakes_with_a_reason)
     CHECK_RUN(cli_run(IN "$P eval w --ema --model w/model.safetensors", d), 2,
               "--ema and --model exclude each other");
     CHECK_RUN(cli_run(IN "$P eval cloud/tiny --model w/model.safetensors", d), 6,
-              "tensors are missing");
+              "seems to hold another network");
     CHECK_RUN(cli_run(IN "$P eval w --model nothing.safetensors", d), 6, "nothing.safetensors");
     CHECK_RUN(cli_run(IN "$P eval w --model w/checkpoints/step-00000002/model.safetensors", d), 6,
               "leaves frozen weights out");

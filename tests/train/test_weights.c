@@ -4,6 +4,7 @@
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_tensors.h"
 #include "plimsoll_train.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 #include "train/run/run.h"
@@ -234,4 +235,26 @@ TEST(weights_of_other_dtypes_and_several_files_are_converted)
     CHECK_OK(start(list, NULL, NULL, &run));
     CHECK(first_of(run, "fc.weight") == 0.5F && first_of(run, "fc.bias") == 2);
     pl_run_free(run);
+}
+
+/* A file of another network is named as such, with its own names. A file of the same network in
+ * another size is not: the message has the shapes. A published name without a dot is shown with
+ * the name of the slot. */
+TEST(weights_of_another_network_are_told_from_another_size)
+{
+    WANT_BIN();
+    cli_result r =
+        cli_run("$P train lgt/tiny --quiet init_from=tests/data/authors/cloud/cloud.pth");
+    CHECK_MSG(r.code == 6 && strstr(r.err, "seems to hold another network: of the ") &&
+                  strstr(r.err, "the file has model_state_dict.cnn_layers.0.weight, "),
+              "%d %s", r.code, r.err);
+    r = cli_run("$P train cloud/demo --quiet init_from=tests/data/authors/cloud/cloud.pth");
+    CHECK_MSG(r.code == 6 && strstr(r.err, "have other shapes") && strstr(r.err, " in the model"),
+              "%d %s", r.code, r.err);
+    r = cli_run("$P predict wandistill/tiny latent=8 text.dim=24 student.hidden=32 student.depth=2 "
+                "student.heads=2 --model tests/data/authors/wandistill/student --input none.npy "
+                "--out %s/none",
+                pl_test_dir());
+    CHECK_MSG(r.code == 6 && strstr(r.err, "weight (project.weight), bias (project.bias)"), "%d %s",
+              r.code, r.err);
 }

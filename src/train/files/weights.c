@@ -35,12 +35,12 @@ typedef struct row {
 
 typedef struct loading {
     pl_weight_source s;
-    const char *fresh, *missing; /* of the recipe; NULL: none */
-    const char *allowed;         /* init_from.missing; NULL: none */
-    bool any_missing;            /* init_from.missing=allow */
-    const pl_st_reader *lacks;   /* the file of a checkpoint that leaves frozen weights out */
-    bool start;                  /* init_from, not a key of the recipe */
-    int loaded, averages;
+    const char *fresh, *missing;  /* of the recipe; NULL: none */
+    const char *allowed;          /* init_from.missing; NULL: none */
+    bool any_missing;             /* init_from.missing=allow */
+    const pl_st_reader *lacks;    /* the file of a checkpoint that leaves frozen weights out */
+    bool start;                   /* init_from, not a key of the recipe */
+    int wanted, loaded, averages; /* wanted: slots that the naming has a tensor for */
     row absent, differs, over;
     row refused, misfits; /* of absent and of differs: those that are not allowed */
     row unknown;          /* of over: those that a key of the recipe does not allow */
@@ -150,7 +150,10 @@ static pl_status judge(loading *l, int slot, bool *take)
         describe(l, slot, t, text, sizeof text);
         yes = matches(l->fresh, slot_name(l, slot)) || matches(l->allowed, slot_name(l, slot));
     } else {
-        snprintf(text, sizeof text, "%s", l->s.from[slot]->name);
+        const char *theirs = l->s.from[slot]->name; /* "weight" alone says little */
+        bool whole = strchr(theirs, '.') || strcmp(theirs, slot_name(l, slot)) == 0;
+        snprintf(text, sizeof text, "%s%s%s%s", theirs, whole ? "" : " (",
+                 whole ? "" : slot_name(l, slot), whole ? "" : ")");
         PL_TRY(may_be_missing(l, slot, &yes));
     }
     count(t ? &l->differs : &l->absent, text);
@@ -182,8 +185,28 @@ static void add_refusal(pl_str *t, const row *r, const char *what)
                 names_of(r));
 }
 
+/* Whether so few tensors have a known name that the file holds another network, and a prefix or a
+ * naming that was found means nothing. */
+static bool is_another(const loading *l)
+{
+    enum { LEAST = 20 }; /* one of so many */
+    int named = l->loaded + l->differs.n;
+    return !l->s.wanted_prefix && l->wanted >= LEAST && named * LEAST < l->wanted;
+}
+
+static pl_status refuse_another(const loading *l)
+{
+    PL_FAIL(
+        PL_ERR_FILE,
+        "%s=%s seems to hold another network: of the %d tensors that the model wants, the file has "
+        "%d under a known name; the file has %s",
+        l->s.key, l->s.path, l->wanted, l->loaded + l->differs.n,
+        l->over.n ? names_of(&l->over) : "no other tensors");
+}
+
 static pl_status refuse(const loading *l)
 {
+    if (is_another(l)) return refuse_another(l);
     pl_str t = PL_STR_INIT;
     add_refusal(&t, &l->refused, l->refused.n == 1 ? "is missing" : "are missing");
     add_refusal(&t, &l->misfits, l->misfits.n == 1 ? "has another shape" : "have other shapes");
@@ -295,6 +318,7 @@ static pl_status load(loading *l)
     if (!take) return PL_ERR_MEMORY;
     for (int i = 0; i < n; i++) {
         if (l->s.from[i]) PL_TRY(judge(l, i, &take[i]));
+        l->wanted += l->s.from[i] != NULL;
         l->loaded += take[i];
     }
     count_left_over(l);
