@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import mmap
 import os
 import sys
 import warnings
@@ -90,6 +91,55 @@ def _add_metadata(path: str, key: str, value: str) -> None:
         file.write(_field(14, entry))
 
 
+_DRAWS = {b"RandomUniform", b"RandomUniformLike", b"RandomNormal", b"RandomNormalLike", b"Bernoulli", b"Multinomial"}
+
+
+def _fields(data: "memoryview[int]") -> Iterator[tuple[int, Any]]:
+    """The fields of a protobuf message; those of bytes are views."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (data[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if data[at - 1] < 128:
+                return value
+
+    while at < len(data):
+        tag = number()
+        kind = tag & 7
+        if kind == 0:
+            yield tag >> 3, number()
+            continue
+        size = {1: 8, 5: 4}.get(kind)
+        if size is None:
+            size = number()
+        yield tag >> 3, data[at : at + size]
+        at += size
+
+
+def _drawing_modules(path: str) -> list[str]:
+    """The names of the modules whose nodes draw random numbers, in a file of the TorchScript exporter; "" is the module itself."""
+    found: dict[str, None] = {}
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+        graphs = [part for number, part in _fields(view) if number == 7]
+        for node in [part for graph in graphs for number, part in _fields(graph) if number == 1]:
+            texts = {number: bytes(part) for number, part in _fields(node) if number in (3, 4)}
+            if texts.get(4) in _DRAWS:  # its name is /outer/inner/Op; a list's item repeats the name of the list
+                names: list[str] = []
+                for part in texts.get(3, b"").decode().strip("/").split("/")[:-1]:
+                    if names and part.startswith(names[-1] + "."):
+                        names.pop()
+                    names.append(part)
+                found[".".join(names)] = None
+            node.release()
+        for graph in graphs:
+            graph.release()
+    return list(found)
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Hides what torch prints from C++ while it fails: the whole graph."""
@@ -117,8 +167,8 @@ def _positional(module: "torch.nn.Module", names: list[str]) -> Iterator[None]:
             module.forward = before
 
 
-def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
-         outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
+def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
+           outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     import torch
 
     with _quiet(), _positional(module, inputs):
@@ -127,6 +177,33 @@ def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
             input_names=inputs, output_names=outputs,
             dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}},
             training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
+
+
+def _named(modules: "Mapping[str, torch.nn.Module]", name: str) -> list[str]:
+    """The modules that an exporter's name can mean: name_1 is a second call, and a shared module has its first name somewhere else."""
+    while name not in modules and name.rpartition("_")[2].isdigit():
+        name = name.rpartition("_")[0]
+    last = name.rpartition(".")[2]
+    return [name] if name in modules else [n for n in modules if n == last or n.endswith("." + last)]
+
+
+def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
+         outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
+    """Exports in training mode, so that dropout stays. A file has one form for training and evaluation, and only the op Dropout
+    knows which: modules that draw random numbers otherwise (stochastic depth, dropped labels) are exported as in evaluation."""
+    _trace(module, args, kwargs, path, inputs, outputs, axes)
+    modules, still = dict(module.named_modules()), []
+    for name in _drawing_modules(path):
+        for found in _named(modules, name):
+            if modules[found].training:
+                still.append(found)
+                modules[found].training = False
+    if still:
+        _trace(module, args, kwargs, path, inputs, outputs, axes)
+        kinds = sorted({type(modules[name]).__name__ for name in still})
+        print(f"plimsoll: {', '.join(kinds)} draw random numbers in training: exported as in evaluation, "
+              f"because a file has one form for both ({len(still)} modules, the first is {still[0] or 'the module itself'})",
+              file=sys.stderr)
 
 
 def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],

@@ -138,6 +138,29 @@ class Package(unittest.TestCase):
             fresh.load_state_dict(plimsoll.read_tensors(run.model), strict=True)
             self.assertTrue(torch.equal(fresh.embed.weight, module.embed.weight))
 
+    def test_modules_that_draw_in_training_are_exported_as_in_evaluation(self):
+        class Depth(nn.Module):
+            def forward(self, x):
+                return x * torch.empty_like(x[:, :1]).bernoulli_(0.5) * 2 if self.training else x
+
+        class Deep(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.depth = Depth()
+                self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), self.depth, nn.Dropout(0.5)) for _ in range(2))
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = x + block(x)
+                return x
+
+        for exporter in ("torchscript", "dynamo"):
+            path = plimsoll.export(Deep(), torch.zeros(2, 4), os.path.join(self.dir.name, "deep.onnx"), exporter=exporter)
+            with open(path, "rb") as file:
+                text = file.read()
+            self.assertFalse(b"Bernoulli" in text or b"RandomUniform" in text)
+            self.assertTrue(exporter == "dynamo" or b"Dropout" in text)
+
     def test_outputs_do_not_take_the_names_of_inputs(self):
         class Same(nn.Module):
             def __init__(self):

@@ -237,6 +237,19 @@ class Signal(torch.nn.Module):
         return torch.linalg.det(y.transpose(1, 2) @ y / 4 + torch.eye(4))
 
 
+class Straight(torch.nn.Module):
+    """Codes of a table with a straight-through gradient; only the dynamo exporter keeps detach()."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.codes, self.b = torch.nn.Linear(6, 4), torch.nn.Embedding(8, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        z = self.a(x)
+        nearest = self.codes(((z[:, None] - self.codes.weight.detach()) ** 2).sum(-1).argmin(1))
+        return self.b(1.5 * z + 3 * (nearest - z).detach()) - nearest.sum(1, keepdim=True)
+
+
 class Unet(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -332,6 +345,7 @@ MODELS = {
     "block": lambda: (Block(), tokens(20, 6)),
     "lstm": lambda: (Lstm(), tokens(50, 7)),
     "gru": lambda: (Gru(), (torch.randn(6, 3, 8),)),
+    "straight": lambda: (Straight(), (torch.randn(5, 6),)),
     "signal": lambda: (Signal(), (torch.randn(3, 60),)),
     "resnet18": lambda: torchvision_model("resnet18", 64),
     "resnet50": lambda: torchvision_model("resnet50", 64),

@@ -161,10 +161,26 @@ static pl_val thresholded(pl_graph *g, pl_val x, double alpha)
     return pl_select(g, pl_gt(g, x, pl_full_like(g, x, alpha)), x, pl_full_like(g, x, 0));
 }
 
+/* ONNX has no op that ends a gradient. torch's dynamo exporter writes x.detach() as an Identity
+ * named node_detach, node_detach_1, ... */
+static bool detaches(const pl_ox_call *c)
+{
+    static const char name[] = "node_detach";
+    const char *own = c->node->name ? c->node->name : "";
+    if (strncmp(own, name, sizeof name - 1) != 0) return false;
+    own += sizeof name - 1;
+    if (*own == '_') own++;
+    return own[strspn(own, "0123456789")] == 0;
+}
+
 pl_status pl_ox_emit_identity(pl_ox_call *c)
 {
     if (!pl_ox_has(c, 0)) return pl_ox_fail(c, PL_ERR_FILE, "input 0 is missing");
-    return pl_ox_set_val(c, 0, c->in[0]);
+    pl_ox_val *v = c->in[0];
+    if (!detaches(c) || v->item || pl_ox_known(c->b, v) || !pl_dtype_is_float(v->dtype))
+        return pl_ox_set_val(c, 0, v);
+    pl_val x = pl_ox_any(c->b, v);
+    return pl_ox_set(c, 0, pl_stop_gradient(c->g, x), v->perm);
 }
 
 UNARY(neg, pl_neg(g, x))

@@ -148,6 +148,9 @@ pl_status pl_ox_emit_squeeze(pl_ox_call *c)
     for (int i = 0; i < v->rank && !axes; i++) drop[i] = v->dim[i] == 1;
     for (int i = 0; i < n && axes; i++) {
         PL_TRY(pl_ox_axis_of(c, axes[i], v->rank, &at));
+        if (v->dim[at] != 1)
+            return pl_ox_fail(c, PL_ERR_SHAPE, "dimension %d has %lld elements; it must have 1", at,
+                              (long long)v->dim[at]);
         drop[at] = true;
     }
     for (int i = 0; i < v->rank; i++)
