@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -109,5 +110,6 @@ int main(int argc, char **argv)
     if (code >= 0) return code;
     unsetenv(RAISED);
     raise_files();
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` is an error with a message */
     return check_output(run_command(argc, argv));
 }

@@ -66,6 +66,20 @@ void cli_want(const cli_args *a, int min, int max, const char *command, const ch
 void *cli_new(size_t bytes);
 /* Returns a formatted text, which the caller frees; NULL when memory has run out. */
 char *cli_text(const char *fmt, ...) PL_PRINTF(1, 2);
+
+/* output_file.c: a file that appears under its name complete, or not at all. */
+typedef struct cli_file {
+    FILE *f;
+    const char *path;
+    char *aside; /* name while it is written; NULL: written directly */
+} cli_file;
+/* false: errno says why, and there is nothing to close. */
+bool cli_file_open(cli_file *f, const char *path);
+/* Gives the file its name if ok and every byte was written, else removes it. Returns whether the
+ * file is there; false: errno says why. */
+bool cli_file_close(cli_file *f, bool ok);
+/* Makes DIR/.NAME.PID.tmp of DIR/NAME; the caller frees it. */
+char *cli_name_aside(const char *path);
 /* Returns a list of the devices of this machine, or of the GPU profiles, and sets *n to their
  * number. The caller frees the list; NULL with *n = 0 when memory has run out. */
 pl_device_info *cli_devices(bool profiles, int *n);

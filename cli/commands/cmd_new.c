@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <ftw.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -104,6 +105,30 @@ static bool put_template(const char *path, const char *name, const word *words)
            put_text(path, "Makefile", new_makefile, words);
 }
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+/* Writes the folder under another name and gives it its name when it is complete. */
+static bool put_folder(const char *path, const char *name, const pl_recipe *from, const word *words)
+{
+    struct stat st;
+    char *aside = cli_name_aside(path);
+    errno = aside && lstat(path, &st) == 0 ? EEXIST : 0;
+    bool made = aside && !errno && mkdir(aside, 0777) == 0;
+    if (!made) cli_error("cannot make the folder %s: %s", path, strerror(errno));
+    bool ok = made && (from ? put_source(aside, from, words) : put_template(aside, name, words));
+    if (ok && rename(aside, path) != 0) {
+        cli_error("cannot make the folder %s: %s", path, strerror(errno));
+        ok = false;
+    }
+    if (made && !ok) nftw(aside, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(aside);
+    return ok;
+}
+
 static bool good_name(const char *name)
 {
     size_t n = strlen(name);
@@ -149,16 +174,12 @@ int cmd_new(int argc, char **argv)
     }
     const pl_recipe *from = o.from ? find_source(o.from) : NULL;
     if (o.from && !from) return 2;
-    if (mkdir(path, 0777) != 0) {
-        cli_error("cannot make the folder %s: %s", path, strerror(errno));
-        return 1;
-    }
     const word words[] = {{"@NAME@", name},
                           {"@PLIMSOLL@", program},
                           {"@FROM@", from ? from->name : ""},
                           {"@PRESET@", from ? from->presets[0].name : ""},
                           {NULL, NULL}};
-    if (!(from ? put_source(path, from, words) : put_template(path, name, words))) return 1;
+    if (!put_folder(path, name, from, words)) return 1;
     printf("%s/%s.c        model, loss and data: start here\n%s/config.yaml\n%s/Makefile\n\n"
            "next: cd %s && make && plimsoll train config.yaml\n",
            path, from ? from->name : name, path, path, path);

@@ -21,18 +21,17 @@ static bool ends_with(const char *text, const char *tail)
 static int write_report(const report *r, int n, const char *path)
 {
     bool out = strcmp(path, "-") == 0;
-    FILE *f = out ? stdout : fopen(path, "we");
-    bool markdown = out || ends_with(path, ".md"), ok = f != NULL;
-    if (f && n > 1 && !compare_write(r, n, markdown, f)) {
-        if (!out && fclose(f) == 0) unlink(path);
+    cli_file file = {.f = stdout};
+    bool markdown = out || ends_with(path, ".md"), ok = out || cli_file_open(&file, path);
+    if (ok && n > 1 && !compare_write(r, n, markdown, file.f)) {
+        if (!out) (void)cli_file_close(&file, false);
         return 1;
     }
-    if (f && n == 1 && markdown)
-        report_markdown(r, f);
-    else if (f && n == 1)
-        report_html(r, NULL, f);
-    ok = ok && !ferror(f);
-    if (f && !out && fclose(f) != 0) ok = false;
+    if (ok && n == 1 && markdown)
+        report_markdown(r, file.f);
+    else if (ok && n == 1)
+        report_html(r, NULL, file.f);
+    if (ok) ok = out ? !ferror(stdout) : cli_file_close(&file, true);
     if (ok && !out) fprintf(stderr, "wrote %s\n", path);
     if (ok) return 0;
     cli_error("cannot write %s: %s", path, strerror(errno));

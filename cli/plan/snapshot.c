@@ -168,9 +168,10 @@ bool plan_snapshot(const pl_run *run, const char *path)
     const pl_program *p = plan_largest_program(run, false).program;
     pl_run_memory m = pl_run_memory_get(run);
     event *events = calloc(2 * (size_t)pl_program_plan(p)->buffers + 1, sizeof *events);
-    FILE *f = events ? fopen(path, "wbe") : NULL;
-    bool ok = f != NULL;
+    cli_file out;
+    bool ok = events && cli_file_open(&out, path);
     if (ok) {
+        FILE *f = out.f;
         fputs("\x80\x02", f);
         open_dict(f);
         put_text(f, "segments");
@@ -186,8 +187,7 @@ bool plan_snapshot(const pl_run *run, const char *path)
         close_list(f);
         close_dict(f);
         fputc('.', f);
-        ok = !ferror(f);
-        if (fclose(f) != 0) ok = false;
+        ok = cli_file_close(&out, true);
     }
     free(events);
     return ok;

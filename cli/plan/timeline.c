@@ -514,13 +514,12 @@ int timeline_write(const pl_run *run, const char *name, const char *path)
 {
     if (ends_with(path, ".html") || ends_with(path, ".htm")) return page_write(run, name, path);
     timeline t = {.memory = pl_run_memory_get(run)};
-    t.f = fopen(path, "we");
-    bool ok = t.f && open_panels(&t, run);
-    if (ok) {
-        draw(&t, name);
-        ok = !ferror(t.f);
-    }
-    if (t.f && fclose(t.f) != 0) ok = false;
+    cli_file out;
+    bool open = cli_file_open(&out, path), ok = open;
+    t.f = out.f;
+    if (ok) ok = open_panels(&t, run);
+    if (ok) draw(&t, name);
+    if (open) ok = cli_file_close(&out, ok);
     close_panels(&t);
     if (ok) return 0;
     cli_error("cannot write %s: %s", path, strerror(errno));

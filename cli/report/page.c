@@ -265,17 +265,17 @@ void page_chart_script(FILE *f)
 
 int page_write(const pl_run *run, const char *name, const char *path)
 {
-    FILE *f = fopen(path, "we");
-    bool ok = f != NULL;
+    cli_file out;
+    bool ok = cli_file_open(&out, path);
     if (ok) {
+        FILE *f = out.f;
         page_head(f, "Memory of one training step");
         fprintf(f, "<script type=\"application/json\" id=\"plan\">\n");
         ok = put_document(f, run, name);
         fprintf(f, "\n</script>\n");
         page_body(f);
-        ok = ok && !ferror(f);
+        ok = cli_file_close(&out, ok);
     }
-    if (f && fclose(f) != 0) ok = false;
     if (ok) return 0;
     cli_error("cannot write %s: %s", path, strerror(errno));
     return 1;

@@ -11,7 +11,10 @@
  "wandistill/tiny batch=12 data.workers=0 eval.every=0 threads=1 shard=optimizer checkpoint.interval=0 --quiet "
 
 /* Shell functions: a run as a job, its ranks by number, and how long until nothing of it is left.
- *   launch own|mpi N OUT KEYS...    begun OUT    rank OUT K    gone OUT    losses OUT */
+ *   launch own|mpi N OUT KEYS...    begun OUT    settled OUT    rank OUT K    gone OUT
+ *   losses OUT
+ * settled: two heartbeats after the first step, and 20 steps, which take longer on a busy machine,
+ * as heartbeats do: every rank has reported which exchange it is in. */
 static const char lib[] =
     "cd $D || exit 99\n"
     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1\n"
@@ -25,6 +28,8 @@ static const char lib[] =
     "--out $D/$out \"$@\" & fi; job=$!; }\n"
     "family() { ps -eo pid=,stat=,args= | awk -v d=\"--out $D/$1 \" 'index($0, d) && $2 !~ /Z/ && !/awk/ {print $1}'; }\n"
     "begun() { while kill -0 $job 2>/dev/null; do grep -q '\"event\":\"step\"' $1/log.jsonl 2>/dev/null && return; sleep 0.05; done; }\n"
+    "steps() { grep -c '\"event\":\"step\"' $1/log.jsonl; }\n"
+    "settled() { begun $1; n=$(steps $1); sleep 0.6; while kill -0 $job 2>/dev/null && [ $(steps $1) -lt $((n + 20)) ]; do sleep 0.1; done; }\n"
     "rank() { for p in $(family $1); do tr '\\0' '\\n' </proc/$p/environ 2>/dev/null | grep -qx OMPI_COMM_WORLD_RANK=$2 && echo $p; done; }\n"
     "now() { date +%s%N; }\n"
     "gone() { t0=$(now); while [ -n \"$(family $1)\" ] && [ $(($(now) - t0)) -lt 15000000000 ]; do sleep 0.02; done\n"
@@ -143,9 +148,8 @@ TEST(ranks_fail_when_one_is_killed)
     };
     WANT_LIB();
     for (int i = 0; i < 3; i++) {
-        /* After one heartbeat all ranks have reported what they do. */
         cli_result r = SH(
-            "launch %s 3 x%d train.steps=1000000 checkpoint.every=5; begun x%d; sleep 0.6; v=$(rank x%d %s); kill -9 $v; "
+            "launch %s 3 x%d train.steps=1000000 checkpoint.every=5; settled x%d; v=$(rank x%d %s); kill -9 $v; "
             "gone x%d; echo victim $v.; exit $code",
             k[i].kind, i, i, i, k[i].victim, i);
         const char *line = last_line(r), *victim = strstr(r.out, "victim ");

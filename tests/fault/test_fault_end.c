@@ -60,3 +60,33 @@ TEST(fault_a_best_checkpoint_that_cannot_be_saved_is_not_the_best)
     r = cli_run("cd %s && ls run/best/model.safetensors && readlink run/best", pl_test_dir());
     CHECK_MSG(r.code == 0 && strstr(r.out, "step-00000002"), "%s%s", r.out, r.err);
 }
+
+/* A limit of file sizes as a full disk: nothing appears under the name of a file that could not be
+ * written completely, and a file that was there stays as it was. */
+TEST(fault_a_command_whose_disk_is_full_leaves_no_half_file)
+{
+    WANT_BIN();
+    static const char *const commands[] = {
+        "report run --out page.html",
+        "report run run --out page.html",
+        "plan regress/tiny --timeline page.html",
+        "plan regress/tiny --timeline page.svg",
+        "plan regress/tiny --snapshot page.pickle",
+        "new page-d",
+        "export run --out page.safetensors",
+        "export run --as onnx --out page.onnx",
+    };
+    CHECK_RUN(fault_free(TRAIN "--out run"), 0, "");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const char *name = strstr(commands[i], "page");
+        CHECK_RUN(cli_run("cd %s && rm -rf .page* page* && (ulimit -f 1; $P %s)", pl_test_dir(),
+                          commands[i]),
+                  1, "page");
+        CHECK_RUN(cli_run("cd %s && ls -A | grep page", pl_test_dir()), 1, "");
+        if (strstr(commands[i], "new ")) continue;
+        CHECK_RUN(cli_run("cd %s && echo old > %s && (ulimit -f 1; $P %s); cat %s | grep -qx old "
+                          "&& $P %s && ! grep -qx old %s && ! ls -A | grep '^.page'",
+                          pl_test_dir(), name, commands[i], name, commands[i], name),
+                  0, "");
+    }
+}

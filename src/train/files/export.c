@@ -487,7 +487,9 @@ static pl_status export_all(exporter *e)
     PL_TRY(set_dtype(e));
     PL_TRY(find_files(e, &files));
     PL_TRY(pl__frozen_list(e->r));
-    PL_TRY(pl__source_open(&e->s));
+    pl_status rc = pl__source_open(&e->s);
+    if (rc == PL_ERR_IO) rc = PL_ERR_FILE; /* --model names no file */
+    PL_TRY(rc);
     e->file = pl_arena_new(&e->mem, export_file, (size_t)e->n_files + 1);
     e->raw = pl_arena_new(&e->mem, char, BLOCK * 8);
     e->block = pl_arena_new(&e->mem, char, BLOCK * 8);
@@ -515,8 +517,8 @@ pl_status pl_run_export(pl_run *r, const pl_export_opts *o, pl_export_info *info
     e.s = (pl_weight_source){.r = r, .key = "--model", .path = o->model, .slots = "*"};
     if (r->recipe->start) e.s.namings = r->recipe->start->naming;
     pl_status rc = pl__recorded_check(o->model);
+    if (rc == PL_ERR_IO) rc = PL_ERR_FILE;
     if (rc == PL_OK) rc = export_all(&e);
-    if (rc == PL_ERR_IO && !info->files) rc = PL_ERR_FILE;
     pl__source_close(&e.s);
     pl_arena_release(&e.mem);
     return rc;
