@@ -3,6 +3,7 @@
 #include "ui.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -104,8 +105,17 @@ static void raise_files(void)
     (void)setrlimit(RLIMIT_NOFILE, &r);
 }
 
+/* A file that is opened gets the number of a closed standard stream, and messages would be written
+ * into it. The stand-in cannot be written: output is an error, as it is on a closed stream. */
+static void hold_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!open("/dev/null", O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    hold_streams();
     int code = check_stack(argv);
     if (code >= 0) return code;
     unsetenv(RAISED);

@@ -155,8 +155,8 @@ int trained_predict(trained_model *t, pl_predict_opts o, const char *counted)
         rc = print_json(t, o.out, counted, &info, seconds);
         return rc == PL_OK ? 0 : cli_fail(rc);
     }
-    printf("%s: %s %.*s in %s, peak memory of the process %s\n", o.out, cli_count(info.samples),
-           (int)strlen(counted) - (info.samples == 1), counted, cli_duration(seconds),
-           cli_bytes(pl_run_peak_used_bytes(t->run)));
+    cli_say("%s: %s %.*s in %s, peak memory of the process %s\n", o.out, cli_count(info.samples),
+            (int)strlen(counted) - (info.samples == 1), counted, cli_duration(seconds),
+            cli_bytes(pl_run_peak_used_bytes(t->run)));
     return 0;
 }

@@ -64,6 +64,16 @@ void cli_put(FILE *f, const char *text)
     }
 }
 
+void cli_say(const char *fmt, ...)
+{
+    va_list args;
+    char *text = NULL;
+    va_start(args, fmt);
+    if (vasprintf(&text, fmt, args) >= 0) cli_put(stdout, text);
+    va_end(args);
+    free(text);
+}
+
 static char last_error[1024]; /* of this process: the message of its end */
 
 void cli_error(const char *fmt, ...)

@@ -89,6 +89,8 @@ int cli_fail(pl_status rc);
 /* Prints a text that may hold the name of a file: control characters, which a terminal would obey,
  * are printed as \xNN; line ends and tabs stay. */
 void cli_put(FILE *f, const char *text);
+/* printf for a line with text of a file or a name of one: printed as by cli_put. */
+void cli_say(const char *fmt, ...) PL_PRINTF(1, 2);
 void cli_error(const char *fmt, ...) PL_PRINTF(1, 2);
 const char *cli_last_error(void); /* the message of the last cli_error, at most 1 KiB */
 

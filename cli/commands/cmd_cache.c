@@ -52,11 +52,11 @@ int cmd_cache(int argc, char **argv)
     if (rc == PL_OK && !s.quiet) {
         const char *dir = pl_config_text(pl_run_config(run), "data.cache");
         if (make_it)
-            printf("%s: %lld training samples, %lld evaluation samples, %s in %d files\n", dir,
-                   (long long)info.samples, (long long)info.eval_samples, cli_bytes(info.bytes),
-                   info.files);
+            cli_say("%s: %lld training samples, %lld evaluation samples, %s in %d files\n", dir,
+                    (long long)info.samples, (long long)info.eval_samples, cli_bytes(info.bytes),
+                    info.files);
         else
-            printf("%s is up to date\n", dir);
+            cli_say("%s is up to date\n", dir);
     }
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);

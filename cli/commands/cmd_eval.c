@@ -114,7 +114,7 @@ static void report_file(evaluator *e, const char *path)
     if (e->t.json)
         pl_json_string(e->j, NULL, path);
     else
-        printf("  wrote %s\n", path);
+        cli_say("  wrote %s\n", path);
 }
 
 static pl_status keep_picture(void *ctx, const pl_sheet *g)
@@ -142,9 +142,9 @@ static pl_status sample(evaluator *e)
 static void print_scores(const evaluator *e, const pl_eval_info *info, double seconds)
 {
     const char *wanted = pl_run_recipe(e->t.run)->metric;
-    printf("%s: %s samples in %s, peak memory of the process %s\n", e->t.model_path,
-           cli_count(info->samples), cli_duration(seconds),
-           cli_bytes(pl_run_peak_used_bytes(e->t.run)));
+    cli_say("%s: %s samples in %s, peak memory of the process %s\n", e->t.model_path,
+            cli_count(info->samples), cli_duration(seconds),
+            cli_bytes(pl_run_peak_used_bytes(e->t.run)));
     for (int i = 0; i < info->n; i++) {
         bool main = wanted && strcmp(info->name[i], wanted) == 0;
         printf("  %s%-16s %.6g%s\n", main ? cli_bold(stdout) : "", info->name[i], info->value[i],

@@ -56,8 +56,8 @@ static int export_model(exporter *e, cli_args *a, int64_t step)
         fprintf(stderr, "%d draw%s of random numbers became inputs: draw.0%s\n", info.draws,
                 info.draws == 1 ? "" : "s", info.draws == 1 ? "" : ", ...");
     if (!e->t.progress.quiet)
-        printf("%s: %d tensors, %s, form %s\n", e->out, info.tensors, cli_bytes(info.bytes),
-               o.form);
+        cli_say("%s: %d tensors, %s, form %s\n", e->out, info.tensors, cli_bytes(info.bytes),
+                o.form);
     return 0;
 }
 

@@ -75,6 +75,6 @@ int cmd_generate(int argc, char **argv)
     if (rc == PL_OK && !o.raw) rc = pl_run_generate(run, o.out, n, m, cli_show_progress, &s);
     pl_run_free(run);
     if (rc != PL_OK) return cli_fail(rc);
-    if (!s.quiet) printf("%s\n", o.out);
+    if (!s.quiet) cli_say("%s\n", o.out);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "plimsoll_onnx.h"
 
 #include <ftw.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,7 +33,7 @@ static void print_tensor(void *ctx, const pl_tensor_info *t)
     int n = (int)strlen(t->name);
     fputs("  ", stdout);
     cli_put(stdout, t->name);
-    printf("%*s %-6s %-22s %12s\n", n < 48 ? 48 - n : 0, "", t->dtype, shape, cli_bytes(t->bytes));
+    cli_say("%*s %-6s %-22s %12s\n", n < 48 ? 48 - n : 0, "", t->dtype, shape, cli_bytes(t->bytes));
     sum->bytes += t->bytes;
     sum->elems += elems;
     sum->n++;
@@ -53,7 +54,7 @@ static int inspect_file(const char *path)
     totals sum = {0};
     pl_status rc = pl_model_file_list(path, print_tensor, print_meta, &sum);
     if (rc != PL_OK) return cli_fail(rc);
-    printf("%d tensors, %s elements, %s\n", sum.n, cli_count(sum.elems), cli_bytes(sum.bytes));
+    cli_say("%d tensors, %s elements, %s\n", sum.n, cli_count(sum.elems), cli_bytes(sum.bytes));
     return 0;
 }
 
@@ -66,39 +67,54 @@ static bool is_inside(const char *folder, const char *name)
 }
 
 /* ---- checkpoints and run folders -------------------------------------------------------- */
+/* Prints the end of a line that reports a fault. */
+static void PL_PRINTF(1, 2) print_red(const char *fmt, ...)
+{
+    va_list args;
+    char *text = NULL;
+    va_start(args, fmt);
+    int n = vasprintf(&text, fmt, args);
+    va_end(args);
+    fputs(cli_red(stdout), stdout);
+    if (n >= 0) cli_put(stdout, text);
+    puts(cli_plain(stdout));
+    free(text);
+}
+
 /* Prints one line about a checkpoint; returns false when the checkpoint is damaged. */
 static bool print_checkpoint(const char *dir, int64_t step, const char *mark)
 {
     pl_checkpoint *c = cli_new(sizeof *c);
     bool whole = pl_checkpoint_verify(dir, c) == PL_OK, misnamed = whole && c->step != step;
     if (misnamed)
-        printf("  %s%s  misnamed: holds step %s; a run would not resume from it%s\n",
-               cli_red(stdout), dir, cli_count(c->step), cli_plain(stdout));
+        print_red("  %s  misnamed: holds step %s; a run would not resume from it", dir,
+                  cli_count(c->step));
     else if (whole)
-        printf("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c->step),
-               c->phase < 0 ? "" : ", phase ", c->phase_name, cli_bytes(c->bytes), c->written,
-               mark);
+        cli_say("  %s  step %s%s%s, %s, written %s%s\n", dir, cli_count(c->step),
+                c->phase < 0 ? "" : ", phase ", c->phase_name, cli_bytes(c->bytes), c->written,
+                mark);
     else
-        printf("  %s%s  damaged: %s%s\n", cli_red(stdout), dir, pl_error_text(), cli_plain(stdout));
+        print_red("  %s  damaged: %s", dir, pl_error_text());
     free(c);
     return whole && !misnamed;
 }
 
 static void print_contents(const pl_checkpoint *c)
 {
-    printf("checkpoint of recipe %s: %s steps done, all checksums match\n", c->recipe,
-           cli_count(c->step));
+    cli_say("checkpoint of recipe %s: %s steps done, all checksums match\n", c->recipe,
+            cli_count(c->step));
     if (c->phase >= 0)
-        printf("  phase %s (number %d), %s steps of it done\n", c->phase_name, c->phase,
-               cli_count(c->phase_step));
-    printf("  written %s by version %s on %s with %d threads\n", c->written, c->version, c->device,
-           c->threads);
-    printf("  training samples: %s, micro-batches per step: %lld\n",
-           c->samples ? cli_count(c->samples) : "unlimited", (long long)c->accumulate);
+        cli_say("  phase %s (number %d), %s steps of it done\n", c->phase_name, c->phase,
+                cli_count(c->phase_step));
+    cli_say("  written %s by version %s on %s with %d threads\n", c->written, c->version, c->device,
+            c->threads);
+    cli_say("  training samples: %s, micro-batches per step: %lld\n",
+            c->samples ? cli_count(c->samples) : "unlimited", (long long)c->accumulate);
     for (int i = 0; i < c->n_files; i++)
-        printf("  %-24s %12s  xxh64 %016llx\n", c->file[i].name, cli_bytes(c->file[i].bytes),
-               (unsigned long long)c->file[i].hash);
-    for (int i = 0; i < c->n_notes; i++) printf("  %-24s %.9g\n", c->note[i].key, c->note[i].value);
+        cli_say("  %-24s %12s  xxh64 %016llx\n", c->file[i].name, cli_bytes(c->file[i].bytes),
+                (unsigned long long)c->file[i].hash);
+    for (int i = 0; i < c->n_notes; i++)
+        cli_say("  %-24s %.9g\n", c->note[i].key, c->note[i].value);
 }
 
 static int inspect_checkpoint(const char *dir)
@@ -115,18 +131,18 @@ static bool print_results(const char *path)
 {
     pl_checkpoint *c = cli_new(sizeof *c);
     if (!is_inside(path, "finished.json")) {
-        printf("  not finished: no %s/finished.json\n", path);
+        cli_say("  not finished: no %s/finished.json\n", path);
         free(c);
         return true;
     }
     bool whole = pl_folder_finished(path, false, c) == PL_OK;
     if (whole)
-        printf("  finished at step %s, all checksums match:\n", cli_count(c->step));
+        cli_say("  finished at step %s, all checksums match:\n", cli_count(c->step));
     else
         cli_error("%s is finished, but damaged: %s", path, pl_error_text());
     for (int i = 0; i < c->n_files; i++)
-        printf("    %-24s %12s  xxh64 %016llx\n", c->file[i].name, cli_bytes(c->file[i].bytes),
-               (unsigned long long)c->file[i].hash);
+        cli_say("    %-24s %12s  xxh64 %016llx\n", c->file[i].name, cli_bytes(c->file[i].bytes),
+                (unsigned long long)c->file[i].hash);
     free(c);
     return whole;
 }
@@ -145,7 +161,7 @@ static int inspect_run(const char *path)
     int64_t best = pl_folder_best(path);
     int n = pl_folder_steps(path, s->steps, SHOWN);
     bool newest = true;
-    printf("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
+    cli_say("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
     for (int i = 0; i < n && i < SHOWN; i++) {
         pl_folder_checkpoint(path, s->steps[i], s->at, sizeof s->at);
         bool whole = print_checkpoint(s->at, s->steps[i], s->steps[i] == best ? " (best)" : "");
@@ -221,10 +237,11 @@ static int see_model(const char *path, const struct stat *st, int type, struct F
     walk.without += rc == PL_OK && !sum;
     fputs("  ", stdout);
     cli_put(stdout, path);
-    printf("  %s", cli_bytes((uint64_t)st->st_size));
+    cli_say("  %s", cli_bytes((uint64_t)st->st_size));
     if (rc != PL_OK)
-        printf("  %sdamaged: %s%s", cli_red(stdout), pl_error_text(), cli_plain(stdout));
-    printf("%s\n", rc != PL_OK ? "" : sum ? "  whole" : "  no checksum");
+        print_red("  damaged: %s", pl_error_text());
+    else
+        puts(sum ? "  whole" : "  no checksum");
     return 0;
 }
 
@@ -235,8 +252,8 @@ static int inspect_models(const char *path)
         cli_error("cannot read %s", path);
         return 1;
     }
-    printf("%d model files, %d damaged, %d without a checksum\n", walk.files, walk.damaged,
-           walk.without);
+    cli_say("%d model files, %d damaged, %d without a checksum\n", walk.files, walk.damaged,
+            walk.without);
     if (walk.files == 0) {
         cli_error("%s is not a run folder, and has no model file", path);
         return 2;
@@ -247,11 +264,11 @@ static int inspect_models(const char *path)
 /* ---- programs --------------------------------------------------------------------------- */
 static void print_buffers(const pl_program *p)
 {
-    printf("offset,bytes,first,last,label\n");
+    cli_say("offset,bytes,first,last,label\n");
     for (int i = 0; i < pl_program_plan(p)->buffers; i++) {
         pl_plan_buffer b = pl_program_buffer(p, i);
-        printf("%llu,%llu,%d,%d,\"%s\"\n", (unsigned long long)b.offset,
-               (unsigned long long)b.bytes, b.first, b.last, b.label);
+        cli_say("%llu,%llu,%d,%d,\"%s\"\n", (unsigned long long)b.offset,
+                (unsigned long long)b.bytes, b.first, b.last, b.label);
     }
 }
 
@@ -260,8 +277,8 @@ static void print_inputs(const pl_program *p)
     for (int i = 0; i < pl_program_input_count(p); i++) {
         pl_type t = pl_program_input_type(p, i);
         char type[96];
-        printf("  %-10s %-48s %-22s %12s\n", "input", pl_program_input_name(p, i),
-               pl_type_text(&t, type, sizeof type), cli_bytes(pl_type_bytes(&t)));
+        cli_say("  %-10s %-48s %-22s %12s\n", "input", pl_program_input_name(p, i),
+                pl_type_text(&t, type, sizeof type), cli_bytes(pl_type_bytes(&t)));
     }
 }
 
@@ -272,11 +289,11 @@ static void print_slots(const pl_run *run)
     for (int i = 0; i < pl_store_count(s); i++) {
         const pl_slot *t = pl_store_slot(s, i);
         char type[96];
-        printf("  %-10s %-48s %-22s %12s\n", kinds[t->kind], t->name,
-               pl_type_text(&t->type, type, sizeof type), cli_bytes(pl_type_bytes(&t->type)));
+        cli_say("  %-10s %-48s %-22s %12s\n", kinds[t->kind], t->name,
+                pl_type_text(&t->type, type, sizeof type), cli_bytes(pl_type_bytes(&t->type)));
     }
-    printf("%s parameters, %s trainable\n", cli_count(pl_run_parameters(run, false)),
-           cli_count(pl_run_parameters(run, true)));
+    cli_say("%s parameters, %s trainable\n", cli_count(pl_run_parameters(run, false)),
+            cli_count(pl_run_parameters(run, true)));
 }
 
 /* ---- data sets -------------------------------------------------------------------------- */
@@ -383,16 +400,17 @@ static void json_kinds(data_view *v, const pl_data_summary *s)
 
 static void print_kinds(const data_view *v, const pl_data_summary *s)
 {
-    printf("%-28s %10s  %s\n", "kind", "files", "smallest to largest size");
+    cli_say("%-28s %10s  %s\n", "kind", "files", "smallest to largest size");
     for (int i = 0; i < v->n; i++) {
         const kind *k = &v->kinds[i];
-        printf("%-28s %10s  %d x %d to %d x %d\n", k->name, cli_count(k->files), k->min_w, k->min_h,
-               k->max_w, k->max_h);
+        cli_say("%-28s %10s  %d x %d to %d x %d\n", k->name, cli_count(k->files), k->min_w,
+                k->min_h, k->max_w, k->max_h);
     }
-    printf("%s images, %s, %d classes", cli_count(s->files), cli_bytes(s->bytes), s->classes);
-    if (s->shards) printf(", %d shards", s->shards);
-    if (s->ignored) printf(", %s other files are not read (%s)", cli_count(s->ignored), s->skipped);
-    printf("; %s bad\n", cli_count(s->bad));
+    cli_say("%s images, %s, %d classes", cli_count(s->files), cli_bytes(s->bytes), s->classes);
+    if (s->shards) cli_say(", %d shards", s->shards);
+    if (s->ignored)
+        cli_say(", %s other files are not read (%s)", cli_count(s->ignored), s->skipped);
+    cli_say("; %s bad\n", cli_count(s->bad));
 }
 
 /* Decodes every image. Returns exit code 5 if one is bad, as training with data.on_bad=fail does.

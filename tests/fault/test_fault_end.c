@@ -90,3 +90,33 @@ TEST(fault_a_command_whose_disk_is_full_leaves_no_half_file)
                   0, "");
     }
 }
+
+/* A file that is opened must not take the number of a closed standard stream: messages would be
+ * written into the run. */
+TEST(fault_a_run_with_closed_streams_keeps_its_files)
+{
+    WANT_BIN();
+    CHECK_RUN(cli_run("cd %s && $P " TRAIN "--out whole && $P %s --out run 2>&-; "
+                      "cmp run/model.safetensors whole/model.safetensors && "
+                      "test $(wc -c < run/lock) -lt 12",
+                      pl_test_dir(),
+                      "train regress/tiny batch=4 'model.widths=[2]' data.samples=16 "
+                      "data.eval_samples=4 eval.batches=1 ema.decay=0.5 threads=1 "
+                      "log.tensorboard=false train.steps=3"),
+              0, "");
+}
+
+/* Names and texts of foreign files reach a terminal without the characters that control it. */
+TEST(fault_inspect_shows_no_control_characters_of_names)
+{
+    WANT_BIN();
+    cli_result r =
+        cli_run("cd %s && mkdir -p all/a && printf garbage > \"$(printf "
+                "'all/x\\033[2J.safetensors')\" && cp $OLDPWD/tests/fuzz/corpus/image/rgb.png "
+                "all/a && touch \"$(printf 'all/a/x.\\033c')\" && $P inspect all; $P "
+                "inspect data all",
+                pl_test_dir());
+    CHECK_MSG(strstr(r.out, "damaged: all/x\\x1b[2J.safetensors") && strstr(r.out, "other files") &&
+                  !strchr(r.out, '\033') && !strchr(r.err, '\033'),
+              "%s%s", r.out, r.err);
+}
