@@ -18,12 +18,36 @@ static void lower(uint64_t *bytes, const char **why, uint64_t limit, const char 
     *why = text;
 }
 
+/* Bytes that a run maps besides its plan. */
+static uint64_t apart_bytes(void)
+{
+    return ((uint64_t)32 << 20) + ((uint64_t)8 << 20) * (uint64_t)pl_threads_count();
+}
+
+static pl_status check_rlimit(int which, uint64_t taken, const char *text)
+{
+    struct rlimit r;
+    if (getrlimit(which, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return PL_OK;
+    PL_FAIL_IF(r.rlim_cur <= taken + apart_bytes(), PL_ERR_FIT,
+               "%s is %.1f MB: %.1f MB are taken, and threads and kernels need %.1f MB more; raise "
+               "it, or use fewer threads",
+               text, 1e-6 * (double)r.rlim_cur, 1e-6 * (double)taken, 1e-6 * (double)apart_bytes());
+    return PL_OK;
+}
+
+pl_status pl_host_limit_check(void)
+{
+    PL_TRY(
+        check_rlimit(RLIMIT_AS, pl_sys_mapped_bytes(), "the limit of address space (ulimit -v)"));
+    return check_rlimit(RLIMIT_DATA, pl_sys_data_bytes(), "the limit of data (ulimit -d)");
+}
+
 /* A limit of this process, of which `taken` bytes are mapped. */
 static void apply_rlimit(pl_host_limit *out, int which, uint64_t taken, uint64_t resident,
                          const char *text)
 {
     struct rlimit r;
-    uint64_t apart = ((uint64_t)32 << 20) + ((uint64_t)8 << 20) * (uint64_t)pl_threads_count();
+    uint64_t apart = apart_bytes();
     if (getrlimit(which, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return;
     uint64_t left = r.rlim_cur > taken + apart ? r.rlim_cur - taken - apart : 0;
     lower(&out->free_bytes, &out->free_why, resident + left, text);

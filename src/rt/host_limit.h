@@ -15,4 +15,8 @@ typedef struct pl_host_limit {
  * -v, -d). sharers: processes of this run on the machine, which share the first two. */
 void pl_host_limit_read(int sharers, pl_host_limit *out);
 
+/* Fails with PL_ERR_FIT when ulimit -v or -d leave no room besides threads and kernels: oneDNN does
+ * not survive a kernel that it has no memory for. */
+pl_status pl_host_limit_check(void) PL_MUST_USE;
+
 #endif

@@ -23,6 +23,17 @@ TEST(fault_a_small_stack_is_raised_or_refused)
               "the limit of the stack is 64 KiB (ulimit -s)");
 }
 
+/* oneDNN crashes when it has no memory for a kernel: such limits are refused before. */
+TEST(fault_limits_without_room_for_kernels_are_refused)
+{
+    WANT_BIN();
+    static const char *const limits[] = {"-v 60000", "-v 75000", "-d 10000", "-d 25000"};
+    for (int i = 0; i < 4; i++)
+        CHECK_RUN(cli_run(IN "ulimit %s && $P train cloud/tiny train.steps=1 threads=1 --quiet",
+                          pl_test_dir(), limits[i]),
+                  3, "raise it");
+}
+
 /* Without --memory the budget is what there is. */
 TEST(fault_a_run_without_a_budget_is_planned_for_the_memory_that_is_there)
 {

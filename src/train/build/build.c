@@ -24,6 +24,7 @@
 
 #include "base/sys.h"
 #include "rt/device.h"
+#include "rt/host_limit.h"
 #include "train/data/cache.h"
 #include "train/data/mix_batch.h"
 
@@ -170,6 +171,7 @@ static pl_status end_opening(opening *o, pl_status rc)
 pl_status pl_run_build(pl_run *r)
 {
     opening o = {.device = NULL};
+    PL_TRY(pl_host_limit_check());
     PL_TRY(pl__ranks_configure(r));
     open_beside(r, &o);
     pl_status rc = pl__choose_build(r);
