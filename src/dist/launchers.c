@@ -35,9 +35,10 @@ static volatile sig_atomic_t asked, times;
 /* SIGUSR1 and SIGUSR2, which do not stop: how often they came */
 static volatile sig_atomic_t saves, memories;
 
+/* Ranks know three signals that stop; SIGXCPU of this process stops them as SIGTERM does. */
 static void note_signal(int signal_number)
 {
-    asked = signal_number;
+    asked = signal_number == SIGXCPU ? SIGTERM : signal_number;
     times = times + 1;
 }
 
@@ -66,6 +67,7 @@ static void listen_to_signals(void)
     listen_to(SIGINT, note_signal);
     listen_to(SIGTERM, note_signal);
     listen_to(SIGHUP, note_signal);
+    listen_to(SIGXCPU, note_signal);
     listen_to(SIGUSR1, note_request);
     listen_to(SIGUSR2, note_request);
     listen_to(SIGPIPE, note_nothing); /* not ignored, which the ranks would inherit */
