@@ -54,6 +54,23 @@ TEST(level_updates_run_after_the_last_reader_of_the_old_value)
     end(&b);
 }
 
+/* The last reader of the old value reads the new one, too: the update does not wait for it. */
+TEST(level_updates_run_before_their_own_readers)
+{
+    bench b = begin();
+    pl_val a = pl_mul(b.g, b.old, b.x), update = pl_add(b.g, b.old, a);
+    pl_val step = pl_sub(b.g, update, b.old);
+    pl_assign(b.g, b.slot, update);
+    pl_output(b.g, "step", step);
+    CHECK_OK(pl_graph_status(b.g));
+    CHECK_OK(pl_units_single(b.g, &b.u));
+    uint32_t list[] = {unit_of(&b, a), unit_of(&b, update), unit_of(&b, step)};
+    const uint32_t want[] = {list[0], list[1], list[2]};
+    CHECK_OK(pl_level_delay_updates(b.g, b.u, list, 3));
+    for (int i = 0; i < 3; i++) CHECK_INT(list[i], want[i]);
+    end(&b);
+}
+
 /* A cheap result of a slot on the device is computed again after a long time, and moved after a
  * long time if its slot is below the device, or if computing takes longer than moving. */
 TEST(level_cheap_results_of_slots_are_computed_again)

@@ -59,20 +59,24 @@ static void find_limits(delay *d)
 }
 
 /* Returns the entry that must come before entry i, plus 1: its own limit, or the largest one of the
- * delayed units whose results it reads. */
-static uint32_t limit_of(const delay *d, uint32_t i)
+ * delayed units whose results it reads. *reads: it reads such results. */
+static uint32_t limit_of(const delay *d, uint32_t i, bool *reads)
 {
+    *reads = false;
     uint32_t unit = d->entry[i], most = d->until[unit];
     const pl_unit *u = &d->units->unit[unit];
     for (uint32_t k = 0; k < u->n_in && d->n_waiting; k++) {
         uint32_t from = producer_of(d, u->in[k]);
-        for (uint32_t w = 0; from && w < d->n_waiting; w++)
-            if (d->waiting[w] == from - 1 && d->until[from - 1] > most) most = d->until[from - 1];
+        for (uint32_t w = 0; from && w < d->n_waiting; w++) {
+            if (d->waiting[w] != from - 1) continue;
+            *reads = true;
+            if (d->until[from - 1] > most) most = d->until[from - 1];
+        }
     }
     return most;
 }
 
-/* Writes entries that wait for entry i, which has been written, in their order. */
+/* Writes entries that wait for nothing after entry i, in their order. */
 static void release_waiting(delay *d, uint32_t i, uint32_t *out, uint32_t *n)
 {
     uint32_t left = 0;
@@ -90,11 +94,14 @@ static void reorder(delay *d, uint32_t *out)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < d->n; i++) {
-        uint32_t unit = d->entry[i], limit = limit_of(d, i);
+        bool reads;
+        uint32_t unit = d->entry[i], limit = limit_of(d, i, &reads);
         if (limit > i + 1) {
             d->until[unit] = limit;
             d->waiting[d->n_waiting++] = unit;
         } else {
+            /* the last reader of an old value reads the new one, too: the update cannot wait */
+            if (reads) release_waiting(d, i, out, &n);
             out[n++] = unit;
         }
         if (d->n_waiting) release_waiting(d, i, out, &n);
