@@ -461,7 +461,7 @@ static pl_status is_found(levels_search *s, uint64_t budget, bool *found)
 pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
                                     uint64_t *arena_bytes)
 {
-    enum { HALVES = 7, DOUBLES = 8 };
+    enum { HALVES = 9, DOUBLES = 8, NEAR = 400 };
     levels_search s = {.f = f, .levels = levels, .plain = true};
     uint64_t lo, hi;
     bool found = false;
@@ -471,7 +471,7 @@ pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
         if (i) lo = hi, hi += hi / 2;
         PL_TRY(is_found(&s, hi, &found));
     }
-    for (int i = 0; i < HALVES && found && hi > lo + hi / 64; i++) {
+    for (int i = 0; i < HALVES && found && hi > lo + hi / NEAR; i++) {
         bool half;
         uint64_t mid = lo + (hi - lo) / 2;
         PL_TRY(is_found(&s, mid, &half));

@@ -73,6 +73,27 @@ TEST(cli_levels_moves_keep_the_link_busy)
     }
 }
 
+/* The minimum that a refusal tells trains, and 1 % less is refused. */
+TEST(cli_levels_told_minimum_trains)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    cli_result r =
+        cli_run("cd %s && $P plan " NET "device=apart --memory 2MB --host-memory 300MB --json", d);
+    CHECK_INT(r.code, 3);
+    const char *least = strstr(r.out, "\"minimum_bytes\":");
+    CHECK(least);
+    if (!least) return;
+    long bytes = strtol(strchr(least, ':') + 1, NULL, 10);
+    CHECK_RUN(cli_run("cd %s && $P train " NET "device=apart --memory %ld --host-memory 300MB "
+                      "--quiet --out m",
+                      d, bytes),
+              0, "");
+    CHECK_RUN(cli_run("cd %s && $P plan " NET "device=apart --memory %ld --host-memory 300MB", d,
+                      bytes - bytes / 100),
+              3, "does not fit");
+}
+
 TEST(cli_levels_host_memory_that_is_not_there_is_refused)
 {
     WANT_BIN();
