@@ -73,6 +73,38 @@ TEST(cli_levels_moves_keep_the_link_busy)
     }
 }
 
+/* Half of the state of four layers lives in host memory. */
+#define SMALL                                                                                      \
+ "regress/tiny batch=4 'model.widths=[512,512,512,512]' data.samples=16 data.eval_samples=4 "      \
+ "eval.batches=1 threads=1 log.tensorboard=false device=apart "
+#define LOW "--memory 8MB --host-memory 300MB "
+
+/* Phases with other rates and batches, and a run that is killed and resumed. */
+TEST(cli_levels_phases_and_kills_do_not_change_weights)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(
+        cli_run("cd %s && printf 'extends: regress/tiny\\nphases:\\n  - {name: one, until: "
+                "{steps: 2}}\\n  - {name: two, until: {steps: 3}, set: {batch: 8, optim.lr: "
+                "5e-4}}\\n' > p.yaml && set -- p.yaml 'model.widths=[512,512,512,512]' "
+                "data.samples=16 data.eval_samples=4 threads=1 device=apart && $P "
+                "train \"$@\" --quiet --out a && $P train \"$@\" --quiet " LOW
+                "--out b && cmp a/model.safetensors b/model.safetensors && $P plan \"$@\" " LOW
+                "--json | grep -q '\"moved_bytes_per_step\":[1-9]'",
+                d),
+        0, "");
+    CHECK_RUN(cli_run("cd %s && $P train " SMALL
+                      "train.steps=12 --quiet --out c && ($P train " SMALL
+                      "train.steps=12 checkpoint.every=3 " LOW "--quiet --out k & p=$!; for i in "
+                      "$(seq 400); do ls k/checkpoints/step-* > /dev/null 2>&1 && break; sleep "
+                      "0.02; done; kill -9 $p; wait $p; true) && $P train " SMALL
+                      "train.steps=12 checkpoint.every=3 " LOW
+                      "--quiet --out k && cmp c/model.safetensors k/model.safetensors",
+                      d),
+              0, "");
+}
+
 /* The minimum that a refusal tells trains, and 1 % less is refused. */
 TEST(cli_levels_told_minimum_trains)
 {

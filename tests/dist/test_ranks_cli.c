@@ -46,6 +46,23 @@ TEST(ranks_cli_trains_in_processes_with_the_losses_of_one)
     }
 }
 
+/* Ranks whose state lives in host memory, each with its part of it: the weights that ranks with
+ * everything on the device have. */
+TEST(ranks_cli_host_memory_does_not_change_weights)
+{
+    WANT_RANKS();
+#define WIDE                                                                                       \
+ "$P train regress/tiny batch=4 'model.widths=[512,512,512,512]' data.samples=16 "                 \
+ "data.eval_samples=4 eval.batches=1 threads=1 log.tensorboard=false train.steps=3 "               \
+ "device=apart --ranks 2 "
+    CHECK_RUN(cli_run(IN WIDE "--quiet --out whole && " WIDE
+                              "--memory 8MB --host-memory 300MB --json --out low > log && grep -q "
+                              "'\"moved_bytes_per_step\":[1-9]' log && cmp whole/model.safetensors "
+                              "low/model.safetensors"),
+              0, "");
+#undef WIDE
+}
+
 /* A checkpoint of two ranks resumes on one rank and on three, to the same numbers except for
  * rounding. */
 TEST(ranks_cli_checkpoints_resume_with_any_number_of_ranks)
