@@ -182,6 +182,59 @@ static void options_free(options *s)
     free(s);
 }
 
+/* Appends a name to a list for a message. */
+static void list(char *text, size_t cap, const char *name)
+{
+    size_t n = strlen(text);
+    if (strstr(text, name) == NULL && n + strlen(name) + 3 < cap)
+        snprintf(text + n, cap - n, "%s%s", n ? ", " : "", name);
+}
+
+/* Every size names a dynamic dimension of an input. */
+static pl_status check_dims(const onnx_part *p, const pl_onnx_dim *dims)
+{
+    char names[400] = "";
+    for (; dims->name; dims++) {
+        bool found = false;
+        for (int i = 0; i < pl_onnx_input_count(p->model) && !found; i++) {
+            const pl_onnx_port *port = pl_onnx_input(p->model, i);
+            for (int k = 0; k < port->rank; k++) {
+                if (!port->dim_name[k]) continue;
+                found |= strcmp(port->dim_name[k], dims->name) == 0;
+                list(names, sizeof names, port->dim_name[k]);
+            }
+        }
+        if (!found)
+            return pl_fail(PL_ERR_CONFIG,
+                           "dims.%s: no input of the model has a dynamic dimension %s (%s)",
+                           dims->name, dims->name, names[0] ? names : "all sizes are fixed");
+    }
+    return PL_OK;
+}
+
+/* Every pattern of the key matches a weight. Names without * and ? may be missing in the file:
+ * exporters leave out what no node reads. */
+static pl_status check_patterns(const onnx_part *p, const char *key, const char *patterns)
+{
+    char one[ONNX_NAME], names[400] = "";
+    for (const char *at = patterns; at && *at;) {
+        size_t n = strcspn(at, ",");
+        bool found = n >= sizeof one;
+        snprintf(one, sizeof one, "%.*s", (int)n, at);
+        at += n + (at[n] == ',');
+        if (!strpbrk(one, "*?")) continue;
+        for (int i = 0; i < pl_onnx_initializer_count(p->model) && !found; i++) {
+            const pl_onnx_initializer *t = pl_onnx_initializer_get(p->model, i);
+            found = pl_nn_match(one, t->name);
+            if (t->weight) list(names, sizeof names, t->name);
+        }
+        if (!found)
+            return pl_fail(PL_ERR_CONFIG, "%s: no weight of the model matches \"%s\" (weights: %s)",
+                           key, one, names);
+    }
+    return PL_OK;
+}
+
 static pl_status check_pairs(const pl_config *c)
 {
     pl_status rc = pl_config_pairs_check(c, "dims", true);
@@ -213,7 +266,9 @@ static pl_status read_options(onnx_part *p, options *s)
         .frozen = pl_config_is_null(c, "frozen") ? NULL : pl_config_text(c, "frozen"),
         .init = strcmp(pl_config_text(c, "init"), "pytorch") == 0 ? PL_ONNX_INIT_PYTORCH
                                                                   : PL_ONNX_INIT_FILE};
-    return PL_OK;
+    rc = check_dims(p, s->dims);
+    if (rc == PL_OK) rc = check_patterns(p, "trainable", s->o.trainable);
+    return rc == PL_OK ? check_patterns(p, "frozen", s->o.frozen) : rc;
 }
 
 static pl_status fix_inputs(onnx_part *p, options *s)

@@ -182,6 +182,16 @@ static pl_val loss_of(onnx_part *p, const onnx_term *t)
         pl_builder_outputs(p->b, type.dim[axis < 0 ? axis + type.rank : axis]);
     }
     pl_val expected = target_of(p, t, &target);
+    if (!pl_val_ok(expected)) return expected;
+    pl_type given = pl_val_type(p->m->g, expected);
+    if (given.rank != target.rank ||
+        memcmp(given.dim, target.dim, (size_t)target.rank * sizeof *target.dim) != 0) {
+        char wanted[96];
+        return pl_nn_fail(p->m, PL_ERR_CONFIG, "loss: %s compares output %s with %s, and %s is %s",
+                          t->kind, t->output[0] ? t->output : pl_onnx_output(p->model, 0)->name,
+                          pl_type_text(&target, wanted, sizeof wanted), target_name(p, t, &target),
+                          pl_type_text(&given, text, sizeof text));
+    }
     if (is_mixed(p, t, &type))
         return pl_builder_label_loss(
             p->b, p->m, x, target_name(p, t, &target), expected,
@@ -235,9 +245,12 @@ static pl_status report(onnx_part *p, const onnx_terms *losses, const onnx_term 
     if (!pl_task_target(loss->kind, &type, o, &target)) return PL_OK;
     bool counts = strcmp(t->kind, "f1") == 0 || strcmp(t->kind, "iou") == 0;
     if (!pl_task_measures(t->kind, &type, &target, o) || (counts && *sets)) {
+        char text[96];
         if (asked && !counts)
-            return pl_fail(PL_ERR_CONFIG, "metrics: %s has no meaning for a target of %s", t->kind,
-                           loss->kind);
+            return pl_fail(PL_ERR_CONFIG,
+                           "metrics: %s has no meaning for output %s, %s, with loss %s", t->kind,
+                           loss->output[0] ? loss->output : pl_onnx_output(p->model, 0)->name,
+                           pl_type_text(&type, text, sizeof text), loss->kind);
         return PL_OK;
     }
     *sets |= counts;

@@ -96,7 +96,9 @@ static pl_status arguments(reader *r, onnx_term *t)
                            t->kind, text);
         }
     } while (take(r, ','));
-    return take(r, ')') ? PL_OK : wrong(r, "a closing bracket is");
+    return take(r, ')') ? PL_OK
+                        : wrong(r, "a closing bracket (quote texts with commas in lists: "
+                                   "[\"psnr(output, target)\"]) is");
 }
 
 static pl_status read_term(reader *r, onnx_term *t)

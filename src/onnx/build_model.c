@@ -196,6 +196,7 @@ static void add_dropout(pl_ox_call *c)
         if (!hit || !pl_val_ok(v->v) || !pl_dtype_is_float(v->dtype)) continue;
         pl_ox_val *dropped = pl_ox_val_new(c->b, pl_nn_dropout(c->b->m, v->v, d->p), v->perm);
         if (dropped) c->out[0] = dropped;
+        c->b->dropped |= UINT64_C(1) << ((d - c->b->o->dropout) & 63);
         return;
     }
 }
@@ -405,11 +406,20 @@ static pl_status add_input(pl_ox_build *b, const pl_onnx_port *p, int n_in, cons
     return pl_ox_map_put(b->scope->names, p->name, v);
 }
 
+static pl_status no_output(const pl_onnx *o, const char *name)
+{
+    char names[400] = "";
+    size_t n = 0;
+    for (int i = 0; i < o->n_out && n + 1 < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", o->out[i].name);
+    PL_FAIL(PL_ERR_CONFIG, "%s has no output '%s' (%s)", o->path, name, names);
+}
+
 static pl_status set_outputs(pl_ox_build *b, int n_out, pl_onnx_value *out)
 {
     for (int i = 0; i < n_out; i++) {
         pl_ox_val *v = look_up(b->scope, out[i].name);
-        PL_FAIL_IF(!v, PL_ERR_CONFIG, "%s: there is no value '%s'", b->model->path, out[i].name);
+        if (!v) return no_output(b->model, out[i].name);
         PL_FAIL_IF(v->item, PL_ERR_UNSUPPORTED, "%s: output '%s' is a sequence", b->model->path,
                    out[i].name);
         PL_FAIL_IF(out[i].channels_last && v->rank < 2, PL_ERR_SHAPE,
@@ -442,6 +452,11 @@ static pl_status build(pl_ox_build *b, int n_in, const pl_onnx_value *in, int n_
     for (int i = 0; i < o->n_in; i++) PL_TRY(add_input(b, &o->in[i], n_in, in));
     PL_TRY(walk(b, g->node, g->n_node));
     PL_TRY(set_outputs(b, n_out, out));
+    for (int i = 0; b->m->training && b->o->dropout && b->o->dropout[i].pattern; i++)
+        PL_FAIL_IF(!(b->dropped >> (i & 63) & 1), PL_ERR_CONFIG,
+                   "dropout: no node of the model matches \"%s\", or an earlier pattern has all "
+                   "its nodes",
+                   b->o->dropout[i].pattern);
     for (int i = 0; i < o->n_init && b->m->training; i++) PL_TRY(pl_ox_keep(b, &o->init[i]));
     return PL_OK;
 }

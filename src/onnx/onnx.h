@@ -162,7 +162,8 @@ typedef struct pl_ox_build {
     pl_ox_scope *scope;
     int64_t opset;
     int depth, calls;
-    int recognised; /* patterns that became one op */
+    int recognised;   /* patterns that became one op */
+    uint64_t dropped; /* bit k: entry k of o->dropout matched a node */
 } pl_ox_build;
 
 /* A node that is being built. */

@@ -166,7 +166,14 @@ TEST(onnx_mistakes_are_answered_with_the_key_to_set)
     CHECK_RUN(cli_run(IN "$P plan words.onnx dims.seq=many", d), 2, "dims.seq: a number");
     CHECK_RUN(cli_run(IN "$P plan table.onnx loss=crossentropy", d), 2, "cross_entropy|mse");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(logits'", d), 2, "closing bracket");
-    CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(nothing)'", d), 2, "nothing");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(nothing)'", d), 2, "'nothing' (logits)");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx dims.seq=4", d), 2, "dynamic dimension seq (batch)");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'frozen=5.*'", d), 2, "matches \"5.*\" (weights: 0.w");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'trainable=0.*,x*'", d), 2, "matches \"x*\"");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'dropout={\"*Tanh*\":0.1}'", d), 2, "*Tanh*");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'dropout={\"*Relu*\":0.1}'", d), 0, "");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(logits, x)'", d), 2,
+              "compares output logits");
     CHECK_RUN(cli_run(IN "$P plan table.onnx metrics=[psnr] loss=cross_entropy", d), 2, "psnr");
     CHECK_RUN(cli_run(IN "$P train table.onnx --quiet --out r", d), 2, "data.path is not set");
     CHECK_RUN(cli_run(IN "$P plan gone.onnx", d), 2, "gone.onnx");
