@@ -101,7 +101,7 @@ class Pointnet(nn.Module):
 def segmentation(name, **keys):
     import torchvision
     m = getattr(torchvision.models.segmentation, name)(weights=None, weights_backbone=None, num_classes=4, **keys)
-    return First(m, ["x"]), images(64)
+    return First(m, ["input" if "lraspp" in name else "x"]), images(64)
 
 
 def video(name, size, frames, **keys):
@@ -144,8 +144,8 @@ ZOO = {
     "res2net": lambda: timm_model("res2net50_26w_4s", 64),
     "dpn": lambda: timm_model("dpn48b", 64),
     "vovnet": lambda: timm_model("ese_vovnet19b_dw", 64),
-    "gmlp": lambda: timm_model("gmlp_ti16_224", 32, img_size=32, num_blocks=2),
-    "resmlp": lambda: timm_model("resmlp_12_224", 32, img_size=32, num_blocks=2),
+    "gmlp": lambda: timm_model("gmlp_ti16_224", 32, img_size=32),
+    "resmlp": lambda: timm_model("resmlp_12_224", 32, img_size=32),
     "efficientformer": lambda: timm_model("efficientformer_l1", 224),
     "efficientvit": lambda: timm_model("efficientvit_b0", 64),
     "tinyvit": lambda: timm_model("tiny_vit_5m_224", 224),
@@ -153,7 +153,7 @@ ZOO = {
     "mobilenetv4": lambda: timm_model("mobilenetv4_conv_small", 64),
     "mambaout": lambda: timm_model("mambaout_femto", 64),
     "eva": lambda: timm_model("eva02_tiny_patch14_224", 28, img_size=28, depth=2),
-    "volo": lambda: timm_model("volo_d1_224", 64, img_size=64, layers=(1, 1, 1, 1)),
+    "volo": lambda: timm_model("volo_d1_224", 64, img_size=64),
     "crossvit": lambda: timm_model("crossvit_tiny_240", 240),
     "nest": lambda: timm_model("nest_tiny", 64, img_size=64),
     "hiera": lambda: timm_model("hiera_tiny_224", 224, stages=(1, 1, 1, 1)),
