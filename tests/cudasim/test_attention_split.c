@@ -1,6 +1,6 @@
 /* test_attention_split.c - attention of f32 on tensor cores, in the simulator: as close to sums in
  * double as the kernel that multiplies in f32, for every output, and the same bits in any order of
- * blocks.
+ * blocks. Also: masks in the form that cuDNN reads, and queries that see no key.
  *
  * Values use all the bits of an f32, so that a product without its low parts is detected. */
 #include "base/dtype.h"
@@ -381,4 +381,75 @@ TEST(attention_split_scratch_is_what_a_profile_expects)
         CHECK_INT(pl_card_workspace(card, &c, PL_F32, PL_CARD_TF32), pl_attend_tf32_work(&a));
         CHECK_INT(pl_card_workspace(card, &b, PL_F32, PL_CARD_TF32), pl_attend_tf32_bwd_work(&a));
     }
+}
+
+/* ---- masks for cuDNN (cuda/attention/attention_masked.cu) ------------------------------------ */
+enum { B = 2, H = 3, N = 5, M = 11, ROW = 16 };
+
+/* Bit i of `dims`: the mask has the whole dim i of [B,H,N,M], else 1. */
+static pl_attend masked(unsigned dims, pl_dtype type, const void *from)
+{
+    pl_attend a;
+    memset(&a, 0, sizeof a);
+    a.batch = B, a.heads = H, a.n = N, a.m = M, a.d = 8;
+    a.dtype = PL_BF16;
+    a.masked = true;
+    int64_t step = 1;
+    a.mask.at = from;
+    a.mask.type = type;
+    if (dims & 8) a.mask.key = step, step *= M;
+    if (dims & 4) a.mask.query = step, step *= N;
+    if (dims & 2) a.mask.head = step, step *= H;
+    if (dims & 1) a.mask.batch = step;
+    return a;
+}
+
+TEST(attention_masks_are_spread_for_cudnn)
+{
+    static float number[B * H * N * M], to[B * H * N * ROW + 1];
+    static unsigned char seen[B * H * N * M];
+    for (int i = 0; i < B * H * N * M; i++) {
+        number[i] = i % 7 == 3 ? -INFINITY : 0.25f * (float)(i % 13);
+        seen[i] = i % 3 != 0;
+    }
+    for (unsigned dims = 0; dims < 16; dims++)
+        for (int is_bool = 0; is_bool < 2; is_bool++) {
+            pl_attend a =
+                masked(dims, is_bool ? PL_BOOL : PL_F32, is_bool ? (void *)seen : (void *)number);
+            int64_t heads = dims & 2 ? H : 1, tables = heads * (dims & 1 ? B : 1);
+            for (size_t i = 0; i < sizeof to / sizeof *to; i++) to[i] = 77;
+            CHECK_OK(pl_attend_mask_spread(&a, to, ROW));
+            for (int64_t t = 0; t < tables; t++)
+                for (int64_t i = 0; i < N; i++)
+                    for (int64_t j = 0; j < ROW; j++) {
+                        int64_t from = t / heads * a.mask.batch + t % heads * a.mask.head +
+                                       i * a.mask.query + j * a.mask.key;
+                        float want = 0;
+                        if (j < M && is_bool) want = seen[from] ? 0 : -2e30f;
+                        if (j < M && !is_bool) want = fmaxf(number[from], -2e30f);
+                        CHECK_NEAR(to[(t * N + i) * ROW + j], want, 0);
+                    }
+            CHECK_NEAR(to[tables * N * ROW], 77, 0);
+        }
+}
+
+TEST(attention_queries_without_keys_are_zeroed)
+{
+    static float lse[B * H * N];
+    static uint16_t o[B * N * H * 8];
+    pl_attend a = masked(15, PL_BOOL, NULL);
+    for (int i = 0; i < B * H * N; i++) lse[i] = i % 4 == 1 ? -2e30f : i % 4 == 2 ? -500 : 1.5f;
+    for (int i = 0; i < B * N * H * 8; i++) o[i] = 0x3f80;
+    a.out[0] = o;
+    a.out[1] = lse;
+    CHECK_OK(pl_attend_hide(&a));
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < N; i++) {
+                int row = (b * H + h) * N + i;
+                float kept = row % 4 == 2 ? -500 : 1.5f;
+                CHECK_NEAR(lse[row], row % 4 == 1 ? 0 : kept, 0);
+                for (int e = 0; e < 8; e++)
+                    CHECK_INT(o[((b * N + i) * H + h) * 8 + e], row % 4 == 1 ? 0 : 0x3f80);
+            }
 }

@@ -148,12 +148,14 @@ TEST(profiles_predict_attention_as_it_was_measured)
         double heads, n, d;
         bool causal;
         double forward, backward;
-    } measured[] = {{192, 1024, 64, true, 0.094, 0.367},   {1536, 197, 64, false, 0.104, 0.341},
-                    {256, 512, 64, true, 0.054, 0.161},    {32, 1024, 64, false, 0.030, 0.105},
-                    {64, 2048, 128, true, 0.151, 0.586},   {128, 1024, 16, false, 0.085, 0.342},
-                    {48, 8192, 128, false, 2.380, 10.384}, {48, 1024, 80, false, 0.051, 0.183},
-                    {16, 16384, 128, true, 1.704, 9.694},  {12, 16384, 64, true, 0.822, 5.296},
-                    {32, 8192, 128, true, 0.925, 5.263}};
+    } measured[] = {{192, 1024, 64, true, 0.088, 0.322},  {1536, 197, 64, false, 0.104, 0.341},
+                    {256, 512, 64, true, 0.054, 0.161},   {32, 1024, 64, false, 0.030, 0.105},
+                    {64, 2048, 128, true, 0.151, 0.586},  {128, 1024, 16, false, 0.085, 0.342},
+                    {48, 8192, 128, false, 2.375, 9.566}, {48, 1024, 80, false, 0.051, 0.183},
+                    {16, 16384, 128, true, 1.685, 6.722}, {8, 16384, 64, false, 0.979, 4.173},
+                    {64, 4096, 64, true, 0.308, 1.130},   {128, 2048, 64, true, 0.179, 0.647},
+                    {128, 2048, 128, true, 0.253, 1.062}, {128, 4096, 128, true, 0.887, 3.747},
+                    {24, 8192, 64, false, 0.751, 2.890},  {32, 4096, 64, false, 0.259, 1.142}};
     const pl_card *h = pl_card_find("h200");
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         for (int back = 0; back < 2; back++) {
@@ -484,8 +486,25 @@ TEST(attention_slices_divide_heads_and_batches_and_keep_the_scratch_limit)
     CHECK_INT(prime.heads, 5);
     CHECK_INT(pl_attend_dnn_slice_of(1, 1, 16384, 16384).batch, 0); /* one head is too large */
     CHECK_INT(pl_attend_dnn_slice_of(1, 7, 9000, 9000).batch, 0);   /* too few blocks at a time */
-    CHECK(pl_attend_slices_are_thin(1, 32, 8192, 8192, 128));       /* 128 blocks */
-    CHECK(!pl_attend_slices_are_thin(4, 32, 4096, 4096, 128));      /* 256 blocks */
-    CHECK(!pl_attend_slices_are_thin(1, 2, 8192, 8192, 128));       /* one slice */
-    CHECK(!pl_attend_slices_are_thin(1, 32, 8192, 8192, 256));      /* no warpgroup kernel */
+    /* As measured: causal from 1024 tokens on with many heads, others later; larger heads later. */
+    CHECK(pl_attend_wg_is_faster(192, 1024, 1024, 64, true));
+    CHECK(!pl_attend_wg_is_faster(48, 1024, 1024, 64, true));
+    CHECK(!pl_attend_wg_is_faster(128, 1024, 1024, 64, false));
+    CHECK(pl_attend_wg_is_faster(32, 4096, 4096, 64, false));
+    CHECK(pl_attend_wg_is_faster(128, 2048, 2048, 128, true));
+    CHECK(!pl_attend_wg_is_faster(128, 2048, 2048, 128, false));
+    CHECK(!pl_attend_wg_is_faster(32, 8192, 8192, 256, true)); /* no warpgroup kernel */
+}
+
+TEST(attention_sums_of_queries_lie_in_scratch)
+{
+    /* 130 queries in three tiles, 200 keys in two blocks of 192 */
+    pl_attend_wg_work w = pl_attend_wg_work_of(6, 130, 200, 40);
+    CHECK(w.sums_at >= 6 * 130 * 8 && w.counts_at - w.sums_at >= 6 * 192 * 64 * 4);
+    CHECK(w.bytes - w.counts_at >= 4 * (1 + 6 * 2 * PL_ATTEND_WG_ORDERS));
+    CHECK(w.sums_at % 256 == 0 && w.counts_at % 256 == 0);
+    /* one block of keys has nothing to add to */
+    w = pl_attend_wg_work_of(6, 130, 128, 128);
+    CHECK_INT(w.counts_at, w.sums_at);
+    CHECK(pl_attend_wg_work_of(6, 130, 129, 128).counts_at > w.counts_at);
 }

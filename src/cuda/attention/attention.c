@@ -95,14 +95,33 @@ static pl_attend part_of(const pl_attend *whole, int64_t at, int64_t slice)
     return a;
 }
 
-static pl_status run_slices(const pl_attend *a, pl_status (*run)(const pl_attend *))
+static pl_status run_slices_of(const pl_attend *a, int64_t slice,
+                               pl_status (*run)(const pl_attend *))
 {
-    int64_t slice = slice_of(a);
     for (int64_t at = 0; at < a->batch; at += slice) {
         pl_attend part = part_of(a, at, slice);
         PL_TRY(run(&part));
     }
     return PL_OK;
+}
+
+static pl_status run_slices(const pl_attend *a, pl_status (*run)(const pl_attend *))
+{
+    return run_slices_of(a, slice_of(a), run);
+}
+
+static size_t wgmma_work(const pl_attend *a)
+{
+    return pl_attend_wg_work_of(a->batch * a->heads, a->n, a->m, a->d).bytes;
+}
+
+/* Returns the batches of one slice of warpgroup products, whose sums grow with the slice. */
+static int64_t wgmma_slice(const pl_attend *a)
+{
+    pl_attend one = *a;
+    one.batch = 1;
+    int64_t most = slice_of(a), fit = PL_ATTEND_DNN_SCRATCH / (int64_t)wgmma_work(&one);
+    return fit < 1 ? 1 : fit < most ? fit : most;
 }
 
 /* Returns the call with the sizes of one slice. */
@@ -130,14 +149,26 @@ static bool nothing(const pl_attend *a)
 }
 
 /* cuDNN counts beyond a grid's side by itself. */
+static bool dnn_can(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    return !pl_attention_sizes_of(c).d_lse && pl_attend_mma_takes(&a) &&
+           pl_attend_dnn_takes(&a, is_back(c));
+}
+
+static bool wgmma_can(const pl_call *c)
+{
+    pl_attend a = slice_call(c);
+    return pl_attend_wgmma_takes(&a);
+}
+
 static bool dnn_takes(const pl_call *c)
 {
     pl_attend a = attend_of(c);
-    if (is_back(c) && a.causal && pl_attend_wgmma_takes(&a) &&
-        pl_attend_slices_are_thin(a.batch, a.heads, a.n, a.m, a.d))
+    if (is_back(c) && wgmma_can(c) &&
+        pl_attend_wg_is_faster(a.batch * a.heads, a.n, a.m, a.d, a.causal))
         return false;
-    return !pl_attention_sizes_of(c).d_lse && !a.masked && pl_attend_mma_takes(&a) &&
-           pl_attend_dnn_takes(&a, is_back(c));
+    return dnn_can(c);
 }
 
 static bool wgmma_takes(const pl_call *c)
@@ -275,7 +306,20 @@ static pl_status wgmma_run(const pl_call *c)
     pl_attend a = attend_of(c);
     bind(&a, c);
     const void *at[7] = {a.q, a.k, a.v, a.d_o, a.out[0], a.out[1], a.out[2]};
-    return run_slices(&a, pl_cuda_aligned(at, 7) ? pl_attend_wgmma_bwd : pl_attend_mma_bwd);
+    if (!pl_cuda_aligned(at, 7)) return run_slices(&a, pl_attend_mma_bwd);
+    return run_slices_of(&a, wgmma_slice(&a), pl_attend_wgmma_bwd);
+}
+
+/* Scratch for attention_mma.cu too. */
+static pl_status wgmma_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    (void)prep;
+    pl_attend a = attend_of(c);
+    a.batch = wgmma_slice(&a);
+    size_t mma = most_work(c, pl_attend_work);
+    *work_bytes = wgmma_work(&a);
+    if (mma > *work_bytes) *work_bytes = mma;
+    return PL_OK;
 }
 
 static pl_status tf32_prepare(const pl_call *c, void **prep, size_t *work_bytes)
@@ -347,12 +391,23 @@ static const pl_kernel forward_kernels[] = {
     PL_KERNEL_END};
 static const pl_kernel backward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
-    {"wgmma", wgmma_takes, backward_prepare, NULL, wgmma_run},
+    {"wgmma", wgmma_takes, wgmma_prepare, NULL, wgmma_run},
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
     {"tf32", tf32_takes, tf32_prepare, NULL, tf32_backward},
     {"split", split_takes, split_prepare, NULL, split_backward},
     {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
     {"plain", NULL, apart_prepare, NULL, plain_backward},
+    PL_KERNEL_END};
+
+/* Where the expected kernel is slow (cuda/device/trial.h). */
+static const pl_kernel forward_alternatives[] = {
+    {"cudnn", dnn_can, dnn_prepare, pl_attend_dnn_release, dnn_run},
+    {"mma", mma_takes, NULL, NULL, mma_forward},
+    PL_KERNEL_END};
+static const pl_kernel backward_alternatives[] = {
+    {"wgmma", wgmma_can, wgmma_prepare, NULL, wgmma_run},
+    {"cudnn", dnn_can, dnn_prepare, pl_attend_dnn_release, dnn_run},
+    {"mma", mma_takes, backward_prepare, NULL, mma_backward},
     PL_KERNEL_END};
 
 extern const pl_cuda_entry pl_cuda_attention[];
@@ -363,3 +418,12 @@ const pl_cuda_entry pl_cuda_attention[] = {{"attention", forward_kernels},
                                            {"attention_masked", forward_kernels},
                                            {"attention_masked_bwd", backward_kernels},
                                            {NULL, NULL}};
+extern const pl_cuda_entry pl_cuda_attention_alternatives[];
+const pl_cuda_entry pl_cuda_attention_alternatives[] = {
+    {"attention", forward_alternatives},
+    {"attention_bwd", backward_alternatives},
+    {"attention_rows", forward_alternatives},
+    {"attention_rows_bwd", backward_alternatives},
+    {"attention_masked", forward_alternatives},
+    {"attention_masked_bwd", backward_alternatives},
+    {NULL, NULL}};

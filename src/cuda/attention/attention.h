@@ -91,6 +91,11 @@ pl_status pl_attend_mma_bwd(const pl_attend *a) PL_MUST_USE;
 /* The same with a mask. largest: NULL, or of f32 operands that were rounded to f16, with results of
  * f32. attention_masked.cu */
 pl_status pl_attend_masked_mma(const pl_attend *a, bool back, const unsigned *largest) PL_MUST_USE;
+/* Writes the numbers that a mask adds to scores as f32 rows of `row` elements: a table [N, row] for
+ * each batch and head in which the mask differs. */
+pl_status pl_attend_mask_spread(const pl_attend *a, float *to, int64_t row) PL_MUST_USE;
+/* Zeroes o and lse of queries that see no key, whose lse says so. attention_masked.cu */
+pl_status pl_attend_hide(const pl_attend *a) PL_MUST_USE;
 /* The same types by cuDNN, where it has an engine that is worth it; heads of up to 256 that come in
  * eights, operands at multiples of 16 bytes. back: the gradient, without d_lse. attention_dnn.c */
 bool pl_attend_dnn_takes(const pl_attend *a, bool back);

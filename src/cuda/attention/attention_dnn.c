@@ -2,8 +2,8 @@
  *
  * Forward, over scores s [B,H,N,M] that exist only inside the engine:
  *
- *   q k^T ── scale ── mask ── max, sub, exp, sum ── div ── v ── o
- *                                        └── log, add max ── lse
+ *   q k^T ── scale ── + mask ── causal ── max, sub, exp, sum ── div ── v ── o
+ *                                                      └── log, add max ── lse
  *
  * Backward, with p = exp(s - lse) and delta = sum(o * d_o):
  *
@@ -12,7 +12,12 @@
  * dq is written by one product, not summed in f32 over blocks in the order in which they end, so
  * two runs give the same bits. The engine stores ds for that, in 16 bits: two bytes for each pair
  * of query and key. Batches and heads are done in slices, so that this scratch stays within
- * PL_ATTEND_DNN_SCRATCH (plan/cost/kernel_sizes.c); longer sequences go to attention_mma.cu.
+ * PL_ATTEND_DNN_SCRATCH (plan/cost/kernel_sizes.c); longer sequences go to attention_wgmma.cu.
+ *
+ * A mask of any type is first written to scratch as f32 numbers that are added to scores, at least
+ * PL_MASK_LEAST each, with whole rows of keys for all queries: the form that the engines read. They
+ * give a query that sees no key the mean of all values; its result and its lse are zeroed then, and
+ * with that lse all of its probabilities are 0 in the backward pass.
  *
  * One plan a problem in a process, counted, and on disk. The packs of pointers of all slices are
  * made once and made again only when pointers change.
@@ -30,14 +35,16 @@
 
 /* How tensors are called when pointers are bound to them. */
 enum { UID_Q = 1, UID_K, UID_V, UID_O, UID_LSE, UID_SCALE, UID_D_O, UID_DQ, UID_DK, UID_DV };
-enum { UID_DELTA = UID_DV + 1, UID_ONE, UID_NONE, UIDS = UID_NONE };
+enum { UID_DELTA = UID_DV + 1, UID_ONE, UID_NONE, UID_MASK, UIDS = UID_MASK };
 
 /* One slice: `batch` batches and `heads` of the `stride` heads of a token. Holds no padding bytes
  * and is zeroed first, so that problems compare bytewise. */
 typedef struct problem {
     int64_t batch, heads, stride, n, m, d;
     int64_t row, step;                      /* of q, k, v and their gradients */
+    int64_t mask_batch, mask_head;          /* of the mask: elements between batches, heads */
     int32_t dtype, causal, back, attention; /* attention: 1, unlike any convolution's bytes */
+    int64_t masked;
 } problem;
 
 typedef struct shared_plan {
@@ -49,6 +56,12 @@ typedef struct shared_plan {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static shared_plan *plans;
+
+/* Elements of a row of the mask in scratch: rows begin at multiples of 16 bytes. */
+static int64_t mask_row(int64_t m)
+{
+    return (m + 7) / 8 * 8;
+}
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 /* Tokens [B,L,H,D] as [B,H,L,D], or turned as [B,H,D,L]; `token` and `head` elements lie between
@@ -132,6 +145,20 @@ static pl_dnn_desc masked(pl_dnn_graph *g, const problem *p, pl_dnn_desc s)
     return y;
 }
 
+/* Scores plus what the mask adds to them. */
+static pl_dnn_desc with_mask(pl_dnn_graph *g, const problem *p, pl_dnn_desc s)
+{
+    if (!p->masked) return s;
+    int64_t row = mask_row(p->m), batch = p->mask_batch ? p->batch : 1;
+    int64_t heads = p->mask_head ? p->heads : 1, head = p->n * row;
+    pl_dnn_tensor t = {.uid = UID_MASK,
+                       .dim = {batch, heads, p->n, p->m},
+                       .stride = {p->mask_batch ? p->mask_batch : heads * head,
+                                  p->mask_head ? p->mask_head : head, row, 1},
+                       .type = CUDNN_DATA_FLOAT};
+    return pointwise(g, p, CUDNN_POINTWISE_ADD, s, pl_dnn_tensor_of(g, &t));
+}
+
 static pl_dnn_desc product_of_scores(pl_dnn_graph *g, const problem *p, pl_dnn_desc a,
                                      pl_dnn_desc b)
 {
@@ -149,7 +176,7 @@ static void forward_graph(pl_dnn_graph *g, const problem *p)
     pl_dnn_desc log_sum = queries(g, p, 0, p->heads);
     pl_dnn_desc probability = scores(g, p, pl_dnn_type((pl_dtype)p->dtype));
     pl_dnn_desc s = pointwise(g, p, CUDNN_POINTWISE_MUL, product_of_scores(g, p, q, k), scale);
-    s = masked(g, p, s);
+    s = masked(g, p, with_mask(g, p, s));
     pl_dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s, most);
     pl_dnn_desc e =
         pointwise(g, p, CUDNN_POINTWISE_EXP, pointwise(g, p, CUDNN_POINTWISE_SUB, s, most), NULL);
@@ -191,7 +218,7 @@ static void backward_graph(pl_dnn_graph *g, const problem *p)
     pl_dnn_desc lse = queries(g, p, UID_LSE, p->stride), scale = pl_dnn_number(g, UID_SCALE);
     pl_dnn_desc delta = delta_of(g, p, o, d_o);
     pl_dnn_desc s = pointwise(g, p, CUDNN_POINTWISE_MUL, product_of_scores(g, p, q, k), scale);
-    s = masked(g, p, pointwise(g, p, CUDNN_POINTWISE_SUB, s, lse));
+    s = masked(g, p, pointwise(g, p, CUDNN_POINTWISE_SUB, with_mask(g, p, s), lse));
     pl_dnn_desc probability = pointwise(g, p, CUDNN_POINTWISE_EXP, s, NULL);
     transposed_product(g, p, probability, d_o, dv);
     pl_dnn_desc ds = product_of_scores(g, p, d_o, v);
@@ -278,7 +305,19 @@ static problem slice_of(const pl_attend *a, bool back)
     p.causal = a->causal;
     p.back = back;
     p.attention = 1;
+    if (!a->masked) return p;
+    p.masked = 1;
+    p.mask_head = a->mask.head ? a->n * mask_row(a->m) : 0;
+    p.mask_batch = a->mask.batch ? a->n * mask_row(a->m) * (a->mask.head ? a->heads : 1) : 0;
     return p;
+}
+
+/* Bytes of the mask in scratch, as f32. */
+static size_t mask_bytes(const pl_attend *a)
+{
+    if (!a->masked) return 0;
+    int64_t tables = (a->mask.batch ? a->batch : 1) * (a->mask.head ? a->heads : 1);
+    return (4 * (size_t)(tables * a->n * mask_row(a->m)) + 255) & ~(size_t)255;
 }
 
 /* Measured on Hopper (bench/results/attention.csv); elsewhere our own kernels stay. */
@@ -291,6 +330,7 @@ bool pl_attend_dnn_takes(const pl_attend *a, bool back)
 {
     if (!(a->dtype == PL_F16 || a->dtype == PL_BF16) || a->d % 8 || a->d > 256 || a->scale <= 0)
         return false;
+    if (mask_bytes(a) > (size_t)PL_ATTEND_DNN_SCRATCH) return false;
     if (a->lse_type != PL_F32 || a->batch * a->heads * a->n == 0 || !worth_it(a)) return false;
     problem p = slice_of(a, back);
     return p.batch > 0 && plan_get(&p, false);
@@ -321,7 +361,8 @@ pl_status pl_attend_dnn_prepare(const pl_attend *a, bool back, void **prep, size
     h->pack = pl_sys_alloc(sizeof *h->pack * (size_t)h->n_packs);
     if (!h->pack) return PL_ERR_MEMORY;
     h->scale = (float)a->scale;
-    *work_bytes = pl_cuda_work_room(h->plan->dnn.work_bytes + (back ? delta_bytes(&p) : 0));
+    *work_bytes =
+        pl_cuda_work_room(mask_bytes(a) + h->plan->dnn.work_bytes + (back ? delta_bytes(&p) : 0));
     return PL_OK;
 }
 
@@ -357,7 +398,7 @@ static pl_status bind_slice(const prepared *h, const pl_attend *a, int64_t b, in
     int64_t of_m = (b * a->m * a->row + i * a->step) * elem;
     int64_t row = 4 * (b * a->heads + i) * a->n, n = 0, uid[UIDS];
     const void *at[UIDS];
-    char *work = pl_cuda_work_at(a->work);
+    char *mask = pl_cuda_work_at(a->work), *work = mask + mask_bytes(a);
 #define BIND(u, p)                                                                                 \
  do {                                                                                              \
   uid[n] = (u);                                                                                    \
@@ -370,6 +411,7 @@ static pl_status bind_slice(const prepared *h, const pl_attend *a, int64_t b, in
     BIND(UID_LSE, moved(p->back ? a->lse : a->out[1], row));
     BIND(UID_SCALE, &h->scale);
     if (p->causal) BIND(UID_NONE, &none);
+    if (p->masked) BIND(UID_MASK, moved(mask, 4 * (b * p->mask_batch + i * p->mask_head)));
     if (p->back) {
         BIND(UID_D_O, moved(a->d_o, out));
         BIND(UID_DQ, moved(a->out[0], of_n));
@@ -408,11 +450,12 @@ pl_status pl_attend_dnn_run(void *prep, const pl_attend *a)
     cudnnHandle_t handle;
     PL_TRY(pl_cuda_dnn(&handle));
     if (!h->pack[h->n_packs - 1] || !same_pointers(&h->at, a)) PL_TRY(bind_all(h, a));
+    if (a->masked) PL_TRY(pl_attend_mask_spread(a, pl_cuda_work_at(a->work), mask_row(a->m)));
     for (int64_t i = 0; i < h->n_packs; i++) {
         cudnnStatus_t rc = cudnnBackendExecute(handle, h->plan->dnn.plan, h->pack[i]);
         if (rc == CUDNN_STATUS_SUCCESS) continue;
         pl_cuda_dnn_failed(rc, "cudnnBackendExecute", __FILE__, __LINE__);
         return pl__fail_prefix(PL_ERR_DEVICE, "attention by %s", h->plan->dnn.engine);
     }
-    return PL_OK;
+    return a->masked && !h->plan->of.back ? pl_attend_hide(a) : PL_OK;
 }

@@ -1,57 +1,71 @@
-/* attention_wgmma.cu - the gradient of attention of f16 and bf16 on Hopper's warpgroup products.
+/* attention_wgmma.cu - the gradient of attention of f16 and bf16 on Hopper's warpgroup products, in
+ * one pass:
  *
- * The two passes of attention_mma.h, with warpgroups in the place of warps:
+ *   s' = k q'   p' = exp(s' - lse)   dp' = v d_o'   ds' = p' (dp' - delta)
+ *   dv += p' d_o      dk += ds' q      dq += ds k
  *
- *   dq        rows q, d_o     tiles k, v      s = q k'  dp = d_o v'   dq += ds k
- *   dk, dv    rows k, v       tiles q, d_o    s' = k q' dp' = v d_o'  dv += p' d_o, dk += ds' q
+ * A block keeps 64 keys for each of its GROUPS warpgroups in shared memory and walks over the
+ * queries in tiles of COLS, two tiles in flight. Scores become the left operand of dv and dk in
+ * registers; ds' also goes to shared memory, because dq sums over the keys of all warpgroups. dq of
+ * a tile is computed one tile later, so that one barrier a tile is enough.
  *
- * A block of GROUPS warpgroups keeps 64 rows for each in shared memory and walks the other side in
- * tiles of COLS tokens, two tiles in flight. Both operands of the first two products lie in shared
- * memory; scores become the left operand of the next product in registers. While one warpgroup
- * computes exponentials, the products of the others run. No atomics, no stored scores: results do
- * not depend on the order of blocks. p and ds are rounded to the operands' type.
+ * dq of a tile is the sum over all blocks of keys, in f32 in scratch, in a fixed order: each block
+ * adds after the block before it, whose number of finished tiles a spare warp reads and whose own
+ * number it publishes. The first block stores, the last block converts to the result's type. So two
+ * runs give the same bits. Causal: the block with the last keys that a tile sees comes first,
+ * because all blocks begin at their own diagonal. Blocks take their work by a counter in the order
+ * in which they wait for each other: a block waits only for blocks that run already.
  *
- * Heads of up to 64 or 128 whose size is a multiple of 8; the rest of a row is zero.
+ * p and ds are rounded to the operands' type. Heads of up to 64 or 128 whose size is a multiple of
+ * 8; the rest of a row is zero.
  */
 #include "cuda/attention/attention.h"
 #include "cuda/attention/wgmma.h"
+#include "plan/cost/kernel_sizes.h"
 
-static constexpr int COLS = 64;
+static constexpr int COLS = PL_ATTEND_WG_QUERIES;
 #define LOG2E 1.4426950408889634f
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
-/* Loads tokens [first, first + ROWS) of one head, zero past `limit` and past the head's d. */
+/* Loads tokens [first, first + ROWS) of one head, zero past `limit` and past the head's d. A thread
+ * has the same chunk of every STEP-th row, so that swizzles are the same. */
 template <typename T, int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void fill(T *tile, const T *from, int64_t stride, int first,
                                             int limit, int d)
 {
-    constexpr int chunks = D / 8;
-    for (int i = threadIdx.x; i < ROWS * chunks; i += THREADS) {
-        int r = i / chunks, c = i % chunks, t = first + r;
-        bool in = t < limit && c * 8 < d;
-        T *to = tile + c / 8 * ROWS * 64 + r * 64 + ((c ^ r) & 7) * 8;
-        pl_copy16(to, in ? from + t * stride + c * 8 : from, in);
+    constexpr int chunks = D / 8, STEP = THREADS / chunks;
+    static_assert(THREADS % chunks == 0 && STEP % 8 == 0, "a thread has one chunk");
+    int r0 = threadIdx.x / chunks, c = threadIdx.x % chunks;
+    T *to = tile + c / 8 * ROWS * 64 + r0 * 64 + ((c ^ r0) & 7) * 8;
+    const T *at = from + (first + r0) * stride + c * 8;
+#pragma unroll
+    for (int r = 0; r < ROWS; r += STEP) {
+        if (ROWS % STEP && r + r0 >= ROWS) break;
+        bool in = first + r0 + r < limit && c * 8 < d;
+        pl_copy16(to + r * 64, in ? at + r * stride : from, in);
     }
 }
 
 #if PL_HAS_WGMMA
 /* s [64][COLS] = 64 rows times all rows of the tile, over D. R: rows of the tile of `rows`. */
 template <typename T, int D, int R>
-static __device__ __forceinline__ void scores(float (&s)[COLS / 2], const T *rows, const T *tile)
+static __device__ __forceinline__ void scores(float (&s)[COLS / 2], unsigned rows, unsigned tile)
 {
 # pragma unroll
     for (int k = 0; k < D / 16; k++)
-        pl_wg_along(s, pl_wg_operand(rows + k / 4 * R * 64 + k % 4 * 16, 16),
-                    pl_wg_operand(tile + k / 4 * COLS * 64 + k % 4 * 16, 16), k > 0, T());
+        pl_wg_along(s, pl_wg_operand(rows + pl_wg_step(k / 4 * R * 64 + k % 4 * 16), 16),
+                    pl_wg_operand(tile + pl_wg_step(k / 4 * COLS * 64 + k % 4 * 16), 16), k > 0,
+                    T());
 }
 
 /* out [64][D] += p [64][COLS] times the tile. */
 template <typename T, int D>
-static __device__ __forceinline__ void weigh(float (&out)[D / 2], const unsigned *p, const T *tile)
+static __device__ __forceinline__ void weigh(float (&out)[D / 2], const unsigned *p, unsigned tile)
 {
 # pragma unroll
     for (int k = 0; k < COLS / 16; k++)
-        pl_wg_across(out, p + 4 * k, pl_wg_operand(tile + k * 16 * 64, COLS * 128), T());
+        pl_wg_across(out, p + 4 * k, pl_wg_operand(tile + pl_wg_step(k * 16 * 64), COLS * 128),
+                     T());
 }
 #endif
 
@@ -96,174 +110,244 @@ static __device__ __forceinline__ unsigned char *tiles_at(void)
     return wg_shared + ((1024 - at % 1024) & 1023);
 }
 
-/* ---- dq ------------------------------------------------------------------------------------- */
-/* grid: (tiles of queries, heads, batch) */
-template <typename T, int D, int GROUPS>
-static __global__ void __launch_bounds__(GROUPS * 128, 1)
-    to_query(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
-             const float *delta, T *dq)
+/* ---- order of sums -------------------------------------------------------------------------- */
+/* ORDERS spare warps keep the order, each that of every ORDERS-th tile: publishing a tile waits for
+ * memory, so several tiles are published at a time. Named barriers: 0 has all threads of the block,
+ * TILE those that multiply, GO + i and DONE + i also spare warp i. */
+enum { ORDERS = PL_ATTEND_WG_ORDERS, TILE = 1, GO = 2, DONE = GO + ORDERS };
+static __device__ __forceinline__ void meet(int barrier, int threads)
 {
-#if PL_HAS_WGMMA
-    constexpr int ROWS = GROUPS * 64, THREADS = GROUPS * 128;
-    T *rows = (T *)tiles_at(), *d_rows = rows + ROWS * D;
-    T *keys = d_rows + ROWS * D, *values = keys + 2 * COLS * D;
-    int h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32,
-        group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    int first = (z.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;
-    int64_t stride = z.row, outs = (int64_t)z.heads * z.d, head = (int64_t)b * z.heads + h;
-    q += (int64_t)b * z.n * stride + h * z.step;
-    d_o += (int64_t)b * z.n * outs + h * z.d;
-    dq += (int64_t)b * z.n * stride + h * z.step;
-    k += (int64_t)b * z.m * stride + h * z.step;
-    v += (int64_t)b * z.m * stride + h * z.step;
-    int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
-    int own = first + group * 64, r0 = own + threadIdx.x / 32 % 4 * 16 + lane / 4;
-    float out[D / 2], base[2], minus[2], unit = z.scale * LOG2E;
-# pragma unroll
-    for (int i = 0; i < D / 2; i++) out[i] = 0;
-# pragma unroll
-    for (int up = 0; up < 2; up++) {
-        int r = r0 + up * 8;
-        base[up] = r < z.n ? lse[head * z.n + r] * LOG2E : 0;
-        minus[up] = r < z.n ? delta[head * z.n + r] : 0;
-    }
-    fill<T, D, ROWS, THREADS>(rows, q, stride, first, z.n, z.d);
-    fill<T, D, ROWS, THREADS>(d_rows, d_o, outs, first, z.n, z.d);
-    fill<T, D, COLS, THREADS>(keys, k, stride, 0, z.m, z.d);
-    fill<T, D, COLS, THREADS>(values, v, stride, 0, z.m, z.d);
-    pl_copies_end();
-    for (int t = 0; t < tiles; t++) {
-        int at = t % 2 * COLS * D, next = COLS * D - at, c0 = t * COLS;
-        if (t + 1 < tiles) {
-            fill<T, D, COLS, THREADS>(keys + next, k, stride, c0 + COLS, z.m, z.d);
-            fill<T, D, COLS, THREADS>(values + next, v, stride, c0 + COLS, z.m, z.d);
-        }
-        pl_copies_end();
-        pl_copies_wait<1>();
-        pl_wg_written();
-        __syncthreads();
-        /* All keys of the tile come after all queries of this warpgroup. */
-        bool none = z.causal && c0 > own + 63;
-        if (!none) {
-            float s[COLS / 2], dp[COLS / 2];
-            unsigned p[COLS / 4];
-            pl_wg_begin();
-            scores<T, D, ROWS>(s, rows + group * 64 * 64, keys + at);
-            pl_wg_end();
-            scores<T, D, ROWS>(dp, d_rows + group * 64 * 64, values + at);
-            pl_wg_end();
-            pl_wg_wait<1>();
-            pl_wg_done(s);
-            bool edge = c0 + COLS > z.m || (z.causal && c0 + COLS - 1 > own);
-# pragma unroll
-            for (int j = 0; j < COLS / 8; j++)
-# pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    s[4 * j + e] = pl_power2(fmaf(s[4 * j + e], unit, -base[e / 2]));
-                    int c = c0 + j * 8 + lane % 4 * 2 + e % 2, r = r0 + e / 2 * 8;
-                    if (edge && (c >= z.m || (z.causal && c > r))) s[4 * j + e] = 0;
-                }
-            pl_wg_wait<0>();
-            pl_wg_done(dp);
-# pragma unroll
-            for (int j = 0; j < COLS / 8; j++)
-# pragma unroll
-                for (int up = 0; up < 2; up++) {
-                    const float *x = s + 4 * j + 2 * up, *y = dp + 4 * j + 2 * up;
-                    p[packed_at(j, up)] =
-                        pl_pack2(x[0] * (y[0] - minus[up]), x[1] * (y[1] - minus[up]), T());
-                }
-            pl_wg_begin();
-            weigh<T, D>(out, p, keys + at);
-            pl_wg_end();
-            pl_wg_wait<0>();
-            pl_wg_done(out);
-            pl_wg_done(p);
-        }
-        __syncthreads();
-    }
-    store<T, D>(dq, stride, out, z.scale, r0, z.n, z.d);
-#endif
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+static __device__ __forceinline__ void tell(int barrier, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+static __device__ __forceinline__ int finished(const int *tiles)
+{
+    int n;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(n) : "l"(tiles) : "memory");
+    return n;
+}
+static __device__ __forceinline__ void publish(int *tiles, int n)
+{
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(tiles), "r"(n) : "memory");
+}
+static __device__ __forceinline__ void add4(float *to, const float *v)
+{
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v[0]),
+                 "f"(v[1]), "f"(v[2]), "f"(v[3])
+                 : "memory");
 }
 
-/* ---- dk, dv --------------------------------------------------------------------------------- */
-/* grid: (tiles of keys, heads, batch) */
+/* The work of a block: one block of keys, and the tiles of queries that see it. */
+struct course {
+    int j, blocks;   /* of keys */
+    int t0, tiles;   /* of queries: [t0, tiles) */
+    int before;      /* block of keys that adds before this one; -1: none */
+    int before_from; /* its first tile */
+};
+template <int ROWS>
+static __device__ __forceinline__ course course_of(const pl_attend_shape &z, int at)
+{
+    course w;
+    w.blocks = (z.m + ROWS - 1) / ROWS;
+    w.tiles = (z.n + COLS - 1) / COLS;
+    w.j = z.causal ? w.blocks - 1 - at : at;
+    w.t0 = z.causal ? w.j * ROWS / COLS : 0;
+    w.before = z.causal ? (w.j + 1 < w.blocks ? w.j + 1 : -1) : w.j - 1;
+    w.before_from = z.causal ? (w.j + 1) * ROWS / COLS : 0;
+    return w;
+}
+static __device__ __forceinline__ bool is_first(const course &w, int t)
+{
+    return w.before < 0 || t < w.before_from;
+}
+static __device__ __forceinline__ bool is_last(const pl_attend_shape &z, const course &w)
+{
+    return w.j == (z.causal ? 0 : w.blocks - 1);
+}
+
+/* A spare warp: lets dq of its tiles be added when their turn comes, and publishes finished tiles.
+ * counts: ORDERS of each block of keys of the head. meeting: threads that meet at GO and DONE. */
+static __device__ void keep_order(const course &w, int *counts, int meeting)
+{
+    int lane = threadIdx.x % 32, i = threadIdx.x / 32 % ORDERS;
+    const int *before = counts + (w.before < 0 ? 0 : w.before) * ORDERS + i;
+    for (int t = w.t0 + ((i - w.t0) & (ORDERS - 1)); t < w.tiles; t += ORDERS) {
+        if (!is_first(w, t) && lane == 0)
+            for (unsigned tries = 0; finished(before) <= t; tries++)
+                if (tries == 1u << 26) __trap(); /* the block before has died */
+        __syncwarp();
+        tell(GO + i, meeting);
+        meet(DONE + i, meeting);
+        if (lane == 0) publish(counts + w.j * ORDERS + i, t + 1);
+    }
+}
+
+/* ---- one pass ------------------------------------------------------------------------------- */
+#if PL_HAS_WGMMA
+/* Stores ds' of a warpgroup, 64 keys by COLS queries, as rows of swizzled 16-byte chunks. */
+template <typename T>
+static __device__ __forceinline__ void keep(T *to, const unsigned (&ds)[COLS / 4])
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+# pragma unroll
+    for (int j = 0; j < COLS / 8; j += 2) {
+        int row = warp * 16 + lane / 8 % 2 * 8 + lane % 8, chunk = j + lane / 16;
+        const T *at = to + row * 64 + ((chunk ^ row) & 7) * 8;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                         pl_shared_at(at)),
+                     "r"(ds[2 * j]), "r"(ds[2 * j + 1]), "r"(ds[2 * j + 2]), "r"(ds[2 * j + 3])
+                     : "memory");
+    }
+}
+
+/* Makes scores of pairs that do not exist, or that a query must not see, so small that their
+ * probabilities are 0. r0, c0: key and query of this thread's first score. */
+static __device__ __forceinline__ void hide(float (&s)[COLS / 2], const pl_attend_shape &z, int r0,
+                                            int c0)
+{
+# pragma unroll
+    for (int up = 0; up < 2; up++) {
+        int r = r0 + up * 8, lo = r >= z.m ? COLS : z.causal ? r - c0 : 0, hi = z.n - c0;
+# pragma unroll
+        for (int j = 0; j < COLS / 8; j++)
+# pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (j * 8 + e < lo || j * 8 + e >= hi) s[4 * j + 2 * up + e] = -INFINITY;
+    }
+}
+
+/* Adds 64 columns of dq of a tile to sum, or stores them there, or (last) writes the result. */
+template <typename T>
+static __device__ __forceinline__ void add_query(float (&x)[32], float *sum, bool first, bool last,
+                                                 T *dq, int64_t stride, float scale, int r0,
+                                                 int limit, int d)
+{
+    float *at = sum + threadIdx.x % 128 * 4;
+    if (!last) {
+# pragma unroll
+        for (int i = 0; i < 8; i++) {
+            if (first)
+                *(float4 *)(at + i * 512) =
+                    make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+            else
+                add4(at + i * 512, x + 4 * i);
+        }
+        return;
+    }
+# pragma unroll
+    for (int i = 0; i < 8 && !first; i++) {
+        float4 y = __ldcg((const float4 *)(at + i * 512));
+        x[4 * i] += y.x, x[4 * i + 1] += y.y, x[4 * i + 2] += y.z, x[4 * i + 3] += y.w;
+    }
+    store<T, 64>(dq, stride, x, scale, r0, limit, d);
+}
+#endif
+
+struct scratch {
+    const float *lse, *delta;
+    float *dq;   /* sums, 64 x 64 at a time */
+    int *counts; /* the counter of work, then the finished tiles of each block of keys */
+};
+
+/* grid: blocks of keys times heads times batch */
 template <typename T, int D, int GROUPS>
-static __global__ void __launch_bounds__(GROUPS * 128, 1)
-    to_key(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, const float *lse,
-           const float *delta, T *dk, T *dv)
+static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
+    gradient(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, scratch w, T *dq,
+             T *dk, T *dv)
 {
 #if PL_HAS_WGMMA
+    /* One warpgroup in turn, or each with its columns, computes dq. */
     constexpr int ROWS = GROUPS * 64, THREADS = GROUPS * 128;
+    constexpr int MEETING = 32 + (D == 64 ? 128 : THREADS);
+    static_assert(D == 64 || D / 64 == GROUPS, "each warpgroup has 64 columns");
     T *rows = (T *)tiles_at(), *v_rows = rows + ROWS * D;
     T *queries = v_rows + ROWS * D, *d_outs = queries + 2 * COLS * D;
-    float *sums = (float *)(d_outs + 2 * COLS * D); /* lse * LOG2E and delta of two tiles */
-    int h = blockIdx.y, b = blockIdx.z, lane = threadIdx.x % 32,
-        group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    int first = blockIdx.x * ROWS;
-    int64_t stride = z.row, outs = (int64_t)z.heads * z.d, head = (int64_t)b * z.heads + h;
-    q += (int64_t)b * z.n * stride + h * z.step;
-    d_o += (int64_t)b * z.n * outs + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.step;
-    v += (int64_t)b * z.m * stride + h * z.step;
-    dk += (int64_t)b * z.m * stride + h * z.step;
-    dv += (int64_t)b * z.m * stride + h * z.step;
-    int t0 = z.causal ? first / COLS : 0, tiles = (z.n + COLS - 1) / COLS;
+    T *scored = d_outs + 2 * COLS * D;               /* ds' of two tiles */
+    float *sums = (float *)(scored + 2 * ROWS * 64); /* lse and delta of two tiles */
+    __shared__ int work;
+    if (threadIdx.x == 0) work = atomicAdd(w.counts, 1);
+    __syncthreads();
+    int blocks = (z.m + ROWS - 1) / ROWS, head = work / blocks, h = head % z.heads;
+    int64_t b = head / z.heads;
+    course c = course_of<ROWS>(z, work % blocks);
+    if (threadIdx.x >= THREADS) {
+        pl_wg_fewer<D == 64 ? 32 : 24>();
+        keep_order(c, w.counts + 1 + (int64_t)head * blocks * ORDERS, MEETING);
+        return;
+    }
+    pl_wg_more<D == 64 ? 160 : 240>();
+    int lane = threadIdx.x % 32, group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    int first = c.j * ROWS;
+    int64_t stride = z.row, outs = (int64_t)z.heads * z.d;
+    q += b * z.n * stride + h * z.step;
+    d_o += b * z.n * outs + h * z.d;
+    dq += b * z.n * stride + h * z.step;
+    k += b * z.m * stride + h * z.step;
+    v += b * z.m * stride + h * z.step;
+    dk += b * z.m * stride + h * z.step;
+    dv += b * z.m * stride + h * z.step;
+    w.lse += (int64_t)head * z.n;
+    w.delta += (int64_t)head * z.n;
+    w.dq += (int64_t)head * c.tiles * 64 * D;
     int own = first + group * 64, r0 = own + threadIdx.x / 32 % 4 * 16 + lane / 4;
     float to_k[D / 2], to_v[D / 2], unit = z.scale * LOG2E;
 # pragma unroll
     for (int i = 0; i < D / 2; i++) to_k[i] = to_v[i] = 0;
     fill<T, D, ROWS, THREADS>(rows, k, stride, first, z.m, z.d);
     fill<T, D, ROWS, THREADS>(v_rows, v, stride, first, z.m, z.d);
-    if (t0 < tiles) {
-        fill<T, D, COLS, THREADS>(queries, q, stride, t0 * COLS, z.n, z.d);
-        fill<T, D, COLS, THREADS>(d_outs, d_o, outs, t0 * COLS, z.n, z.d);
-    }
-    pl_copies_end();
-    for (int t = t0; t < tiles; t++) {
-        int odd = (t - t0) % 2, at = odd * COLS * D, next = COLS * D - at, c0 = t * COLS;
-        float *base = sums + odd * 2 * COLS, *minus = base + COLS;
-        if (t + 1 < tiles) {
+    int col = D == 64 ? 0 : group;
+    unsigned k_at = pl_wg_place(rows), v_at = k_at + pl_wg_step(ROWS * D);
+    unsigned q_at = v_at + pl_wg_step(ROWS * D), d_at = q_at + pl_wg_step(2 * COLS * D);
+    unsigned scored_at = d_at + pl_wg_step(2 * COLS * D), own_at = pl_wg_step(group * 64 * 64);
+    for (int t = c.t0 - 1; t <= c.tiles; t++) {
+        int odd = (t - c.t0) & 1, at = odd * COLS * D, next = COLS * D - at, c0 = t * COLS;
+        /* The tile has come; all are done with the tile before, and its ds' are stored. */
+        pl_copies_wait<0>();
+        pl_wg_written();
+        meet(TILE, THREADS);
+        if (t + 1 < c.tiles) {
+            float *to = sums + (odd ^ 1) * 2 * COLS;
             fill<T, D, COLS, THREADS>(queries + next, q, stride, c0 + COLS, z.n, z.d);
             fill<T, D, COLS, THREADS>(d_outs + next, d_o, outs, c0 + COLS, z.n, z.d);
+            if (threadIdx.x < 2 * COLS) {
+                int i = c0 + COLS + threadIdx.x % COLS;
+                const float *from = threadIdx.x < COLS ? w.lse : w.delta;
+                pl_copy4(to + threadIdx.x, i < z.n ? from + i : from, i < z.n);
+            }
         }
         pl_copies_end();
-        for (int i = threadIdx.x; i < 2 * COLS; i += THREADS) {
-            int c = c0 + i % COLS;
-            float x = c >= z.n ? 0 : (i < COLS ? lse : delta)[head * z.n + c];
-            base[i] = i < COLS ? x * LOG2E : x;
-        }
-        pl_copies_wait<1>();
-        pl_wg_written();
-        __syncthreads();
+        if (t < c.t0) continue;
         /* All queries of the tile come before all keys of this warpgroup. */
-        bool none = z.causal && c0 + COLS - 1 < own;
+        bool none = t == c.tiles || (z.causal && c0 + COLS - 1 < own);
         if (!none) {
+            const float *base = sums + odd * 2 * COLS, *minus = base + COLS;
             float s[COLS / 2], dp[COLS / 2];
             unsigned p[COLS / 4], ds[COLS / 4];
             pl_wg_begin();
-            scores<T, D, ROWS>(s, rows + group * 64 * 64, queries + at);
+            scores<T, D, ROWS>(s, k_at + own_at, q_at + pl_wg_step(at));
             pl_wg_end();
-            scores<T, D, ROWS>(dp, v_rows + group * 64 * 64, d_outs + at);
+            scores<T, D, ROWS>(dp, v_at + own_at, d_at + pl_wg_step(at));
             pl_wg_end();
             pl_wg_wait<1>();
             pl_wg_done(s);
-            bool edge = c0 + COLS > z.n || (z.causal && c0 < own + 63);
+            if (c0 + COLS > z.n || own + 64 > z.m || (z.causal && c0 < own + 63))
+                hide(s, z, r0, c0 + lane % 4 * 2);
 # pragma unroll
             for (int j = 0; j < COLS / 8; j++) {
                 float2 l = *(const float2 *)(base + j * 8 + lane % 4 * 2);
+                l.x *= LOG2E, l.y *= LOG2E;
 # pragma unroll
                 for (int up = 0; up < 2; up++) {
-                    float x = pl_power2(fmaf(s[4 * j + 2 * up], unit, -l.x));
-                    float y = pl_power2(fmaf(s[4 * j + 2 * up + 1], unit, -l.y));
-                    int c = c0 + j * 8 + lane % 4 * 2, r = r0 + up * 8;
-                    if (edge && (c >= z.n || (z.causal && r > c))) x = 0;
-                    if (edge && (c + 1 >= z.n || (z.causal && r > c + 1))) y = 0;
-                    p[packed_at(j, up)] = pl_pack2(x, y, T());
+                    float *x = s + 4 * j + 2 * up;
+                    p[packed_at(j, up)] = pl_pack2(pl_power2(fmaf(x[0], unit, -l.x)),
+                                                   pl_power2(fmaf(x[1], unit, -l.y)), T());
                 }
             }
             pl_wg_begin();
-            weigh<T, D>(to_v, p, d_outs + at);
+            weigh<T, D>(to_v, p, d_at + pl_wg_step(at));
             pl_wg_end();
             pl_wg_wait<1>();
             pl_wg_done(dp);
@@ -277,29 +361,46 @@ static __global__ void __launch_bounds__(GROUPS * 128, 1)
                     ds[packed_at(j, up)] = pl_pack2(x.x * (y[0] - m.x), x.y * (y[1] - m.y), T());
                 }
             }
+            keep<T>(scored + odd * ROWS * 64 + group * 64 * 64, ds);
             pl_wg_begin();
-            weigh<T, D>(to_k, ds, queries + at);
+            weigh<T, D>(to_k, ds, q_at + pl_wg_step(at));
             pl_wg_end();
             pl_wg_wait<0>();
             pl_wg_done(to_v);
             pl_wg_done(to_k);
             pl_wg_done(p);
             pl_wg_done(ds);
+        } else if (t < c.tiles) {
+            unsigned zero[COLS / 4] = {0};
+            keep<T>(scored + odd * ROWS * 64 + group * 64 * 64, zero);
         }
-        __syncthreads();
+        if (t == c.t0) continue;
+        /* dq of the tile before, 64 columns for a warpgroup, in turn. */
+        int last_t = t - 1;
+        if (D == 64 && last_t % GROUPS != group) continue;
+        float x[32];
+        unsigned of = scored_at + pl_wg_step((odd ^ 1) * ROWS * 64);
+        unsigned keys = k_at + pl_wg_step(col * ROWS * 64);
+        pl_wg_begin();
+# pragma unroll
+        for (int i = 0; i < ROWS / 16; i++)
+            pl_wg_turned(x, pl_wg_operand(of + pl_wg_step(i * 16 * 64), 16),
+                         pl_wg_operand(keys + pl_wg_step(i * 16 * 64), 16), i > 0, T());
+        pl_wg_end();
+        pl_wg_wait<0>();
+        pl_wg_done(x);
+        meet(GO + last_t % ORDERS, MEETING);
+        add_query<T>(x, w.dq + ((int64_t)last_t * (D / 64) + col) * 4096, is_first(c, last_t),
+                     is_last(z, c), dq + col * 64, stride, z.scale,
+                     last_t * COLS + threadIdx.x / 32 % 4 * 16 + lane / 4, z.n, z.d - col * 64);
+        tell(DONE + last_t % ORDERS, MEETING);
     }
-    pl_copies_wait<0>();
     store<T, D>(dk, stride, to_k, z.scale, r0, z.m, z.d);
     store<T, D>(dv, stride, to_v, 1, r0, z.m, z.d);
 #endif
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-static int div_up(int64_t a, int64_t b)
-{
-    return (int)((a + b - 1) / b);
-}
-
 static pl_status allow(const void *kernel, size_t bytes)
 {
     PL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
@@ -308,24 +409,23 @@ static pl_status allow(const void *kernel, size_t bytes)
 
 template <typename T, int D> static pl_status run_sized(const pl_attend *a)
 {
-    constexpr int QG = 3, KG = D <= 64 ? 3 : 2;
+    constexpr int GROUPS = D <= 64 ? PL_ATTEND_WG_KEYS_64 / 64 : PL_ATTEND_WG_KEYS / 64;
     constexpr size_t tile = sizeof(T) * D * 64;
-    size_t q_bytes = tile * (2 * QG + 4) + 1024;
-    size_t k_bytes = tile * (2 * KG + 4) + 4 * COLS * sizeof(float) + 1024;
+    size_t bytes = tile * (2 * GROUPS + 4) + sizeof(T) * 2 * GROUPS * 64 * 64 +
+                   4 * COLS * sizeof(float) + 1024;
     const void *at[4] = {a->q, a->k, a->v, a->d_o};
     pl_attend_shape z = pl_attend_shape_of(a, at, 4);
-    const T *q = (const T *)a->q, *k = (const T *)a->k, *v = (const T *)a->v;
-    const T *d_o = (const T *)a->d_o;
-    const float *lse = (const float *)pl_attend_lse(a), *delta = (const float *)a->work;
-    auto for_q = to_query<T, D, QG>;
-    auto for_k = to_key<T, D, KG>;
-    PL_TRY(allow((const void *)for_q, q_bytes));
-    PL_TRY(allow((const void *)for_k, k_bytes));
-    dim3 q_grid(div_up(a->n, QG * 64), (unsigned)a->heads, (unsigned)a->batch);
-    dim3 k_grid(div_up(a->m, KG * 64), (unsigned)a->heads, (unsigned)a->batch);
-    PL_LAUNCH((for_k), k_grid, KG * 128, k_bytes, z, q, k, v, d_o, lse, delta, (T *)a->out[1],
+    pl_attend_wg_work at_work = pl_attend_wg_work_of(a->batch * a->heads, a->n, a->m, a->d);
+    char *work = (char *)a->work;
+    scratch w = {(const float *)pl_attend_lse(a), (const float *)a->work,
+                 (float *)(work + at_work.sums_at), (int *)(work + at_work.counts_at)};
+    auto kernel = gradient<T, D, GROUPS>;
+    PL_TRY(allow((const void *)kernel, bytes));
+    PL_CUDA(cudaMemsetAsync(w.counts, 0, at_work.bytes - at_work.counts_at, pl_cuda_stream()));
+    unsigned blocks = (unsigned)(pl_ceil_div(a->m, GROUPS * 64) * a->heads * a->batch);
+    PL_LAUNCH((kernel), blocks, GROUPS * 128 + 128, bytes, z, (const T *)a->q, (const T *)a->k,
+              (const T *)a->v, (const T *)a->d_o, w, (T *)a->out[0], (T *)a->out[1],
               (T *)a->out[2]);
-    PL_LAUNCH((for_q), q_grid, QG * 128, q_bytes, z, q, k, v, d_o, lse, delta, (T *)a->out[0]);
     return PL_OK;
 }
 

@@ -20,13 +20,20 @@
 # define PL_HAS_WGMMA false
 #endif
 
-/* What a product reads: the tile's address, the bytes to the next 64 columns, the bytes to the next
- * 8 rows, the swizzle. */
-static __device__ __forceinline__ uint64_t pl_wg_operand(const void *tile, unsigned next_tile)
+/* A place in shared memory, in units of 16 bytes; plus pl_wg_step(n): n elements further. */
+static __device__ __forceinline__ unsigned pl_wg_place(const void *tile)
 {
-    uint64_t at = (uint64_t)__cvta_generic_to_shared(tile);
-    return (at & 0x3ffff) >> 4 | (uint64_t)(next_tile >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
-           (uint64_t)1 << 62;
+    return ((unsigned)__cvta_generic_to_shared(tile) & 0x3ffff) >> 4;
+}
+static __device__ __forceinline__ constexpr unsigned pl_wg_step(int elements)
+{
+    return (unsigned)elements / 8;
+}
+/* What a product reads: the tile's place, the bytes to the next 64 columns, the bytes to the next 8
+ * rows, the swizzle. */
+static __device__ __forceinline__ uint64_t pl_wg_operand(unsigned place, unsigned next_tile)
+{
+    return (place | next_tile >> 4 << 16) | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -59,6 +66,17 @@ template <int N> static __device__ __forceinline__ void pl_wg_done(const unsigne
 static __device__ __forceinline__ void pl_wg_written(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Changes the registers of each thread of this warpgroup; all of its warps call. Registers that one
+ * warpgroup gives up are those that others get. */
+template <int N> static __device__ __forceinline__ void pl_wg_fewer(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> static __device__ __forceinline__ void pl_wg_more(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 # define PL_WG_64                                                                                  \
@@ -116,6 +134,19 @@ static __device__ __forceinline__ void pl_wg_written(void)
        : PL_WG_##N                                                                                 \
        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                      \
   }
+/* d [64][N] = a b or d + a b over 16 numbers; a and b ACROSS. */
+# define PL_WG_TURNED(N, TYPE, NAME, LAST)                                                         \
+  static __device__ __forceinline__ void pl_wg_turned(float(&d)[N / 2], uint64_t a, uint64_t b,    \
+                                                      int add, NAME)                               \
+  {                                                                                                \
+   asm volatile("{ .reg .pred p; setp.ne.b32 p, %" LAST(2) ", 0; "                                 \
+                                                           "wgmma.mma_async.sync.aligned.m64n" #N  \
+                                                           "k16.f32." TYPE "." TYPE                \
+                                                           " {" PL_WG_D##N                         \
+                "}, %" LAST(0) ", %" LAST(1) ", p, 1, 1, 1, 1; }"                                  \
+                : PL_WG_##N                                                                        \
+                : "l"(a), "l"(b), "r"(add));                                                       \
+  }
 # define PL_WG_AT32_0  "32"
 # define PL_WG_AT32_1  "33"
 # define PL_WG_AT32_2  "34"
@@ -132,6 +163,8 @@ PL_WG_ALONG(64, "bf16", pl_bf16, PL_WG_AT32)
 PL_WG_ALONG(64, "f16", pl_f16, PL_WG_AT32)
 PL_WG_ACROSS(64, "bf16", pl_bf16, PL_WG_AT32)
 PL_WG_ACROSS(64, "f16", pl_f16, PL_WG_AT32)
+PL_WG_TURNED(64, "bf16", pl_bf16, PL_WG_AT32)
+PL_WG_TURNED(64, "f16", pl_f16, PL_WG_AT32)
 PL_WG_ACROSS(128, "bf16", pl_bf16, PL_WG_AT64)
 PL_WG_ACROSS(128, "f16", pl_f16, PL_WG_AT64)
 #endif

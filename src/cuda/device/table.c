@@ -7,7 +7,7 @@
 #include "cuda/device/tables.def"
 #undef PL_CUDA_TABLE
 
-extern const pl_cuda_entry pl_cuda_conv_alternatives[];
+extern const pl_cuda_entry pl_cuda_conv_alternatives[], pl_cuda_attention_alternatives[];
 
 static const pl_cuda_entry *const tables[] = {
 #define PL_CUDA_TABLE(t) pl_cuda_##t,
@@ -31,5 +31,6 @@ const pl_kernel *pl_cuda_kernels_of(const char *op)
 
 const pl_kernel *pl_cuda_alternatives_of(const char *op)
 {
-    return find(pl_cuda_conv_alternatives, op);
+    const pl_kernel *found = find(pl_cuda_conv_alternatives, op);
+    return found ? found : find(pl_cuda_attention_alternatives, op);
 }

@@ -96,11 +96,11 @@ static const struct {
            .attend_back = 0.172,
            .attend_f32 = 0.72,
            .attend_f32_back = 0.56,
-           .attend_tf32 = 0.93, /* of 16 bits: operands are rounded first */
-           .warpgroup = 1.9,    /* times attend_back: gradients by warpgroup products, */
-           .warpgroup_64 = 1.3, /* and with heads of up to 64 */
-           .dnn = 1.3,          /* of cuDNN's attention with heads of endless size, */
-           .dnn_half = 110,     /* and the size at which half of it is reached */
+           .attend_tf32 = 0.93,  /* of 16 bits: operands are rounded first */
+           .warpgroup = 0.44,    /* gradients by warpgroup products with heads of 128, */
+           .warpgroup_64 = 0.36, /* and of 64 */
+           .dnn = 1.3,           /* of cuDNN's attention with heads of endless size, */
+           .dnn_half = 110,      /* and the size at which half of it is reached */
            .dnn_back = 1.05,
            .dnn_back_half = 200};
 
@@ -272,8 +272,7 @@ bool pl_card_dnn_attends(const pl_card *card, const pl_cost *c, pl_dtype dtype)
     if (back && pl_attend_dnn_slice_of(1, 1, llround(c->m), llround(c->n)).batch == 0) return false;
     bool causal;
     int64_t heads = llround(attend_heads(c, back, &causal));
-    if (back && causal &&
-        pl_attend_slices_are_thin(1, heads, llround(c->m), llround(c->n), llround(c->k)))
+    if (back && pl_attend_wg_is_faster(heads, llround(c->m), llround(c->n), llround(c->k), causal))
         return false;
     return c->m * c->n >= PL_ATTEND_DNN_PAIRS;
 }
@@ -301,13 +300,25 @@ bool pl_card_rounds_attention(const pl_card *card, const pl_cost *c, pl_dtype dt
     return f32 == PL_CARD_TF32 && dtype == PL_F32 && cores && c->k <= 128;
 }
 
-/* How much faster the gradient of 16-bit operands is on warpgroup products, where they are taken
+/* Whether warpgroup products compute a gradient of 16-bit operands that cuDNN does not
  * (cuda/attention/attention.c). */
-static double warpgroup_gain(const pl_card *card, const pl_cost *c)
+static bool has_warpgroups(const pl_card *card, const pl_cost *c)
 {
-    bool takes = card->dnn_attention && fmod(c->k, 8) == 0 && c->k > 32 && c->k <= 128 &&
-                 c->m * c->n >= PL_ATTEND_WGMMA_PAIRS;
-    return !takes ? 1 : c->k <= 64 ? REACH.warpgroup_64 : REACH.warpgroup;
+    return card->dnn_attention && fmod(c->k, 8) == 0 && c->k > 32 && c->k <= 128 &&
+           c->m * c->n >= PL_ATTEND_WGMMA_PAIRS;
+}
+
+/* A block walks over tiles of queries; beginning and ending a walk takes as long as ENDS tiles. */
+static double warpgroup_rate(const pl_card *card, const pl_cost *c, double rate)
+{
+    enum { ENDS = 5, WAVES = 4 };
+    bool causal, small = c->k <= 64;
+    double heads = attend_heads(c, true, &causal);
+    double walk = c->m / PL_ATTEND_WG_QUERIES * (causal ? 0.5 : 1);
+    double blocks = heads * ceil(c->n / (small ? PL_ATTEND_WG_KEYS_64 : PL_ATTEND_WG_KEYS));
+    double share = walk / (walk + ENDS) * c->k / (small ? 64 : 128);
+    if (blocks < WAVES * card->sms) share *= filled(blocks, card->sms);
+    return rate * share * (small ? REACH.warpgroup_64 : REACH.warpgroup);
 }
 
 /* In the backward pass, the kernel for the gradients of keys and values walks over queries (three
@@ -331,8 +342,9 @@ static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype,
 {
     bool back = c->work == PL_WORK_ATTENTION_BACK;
     if (!pl_card_dnn_attends(card, c, dtype))
-        return own_attend_rate(card, c, dtype, rate) *
-               (back && is_short(dtype) ? warpgroup_gain(card, c) : 1);
+        return back && is_short(dtype) && has_warpgroups(card, c)
+                   ? warpgroup_rate(card, c, rate)
+                   : own_attend_rate(card, c, dtype, rate);
     /* Exponentials beside products: heads of few numbers have more of them. */
     double least = back ? REACH.dnn_back_half : REACH.dnn_half;
     return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least) *

@@ -230,10 +230,25 @@ pl_attend_dnn_slice pl_attend_dnn_slice_of(int64_t batch, int64_t heads, int64_t
     return s;
 }
 
-bool pl_attend_slices_are_thin(int64_t batch, int64_t heads, int64_t n, int64_t m, int64_t d)
+pl_attend_wg_work pl_attend_wg_work_of(int64_t heads, int64_t n, int64_t m, int64_t d)
 {
-    enum { KEYS = 128, BLOCKS = 256 };
-    if (d % 8 || d <= 32 || d > 128 || n * m < PL_ATTEND_WGMMA_PAIRS) return false;
-    pl_attend_dnn_slice s = pl_attend_dnn_slice_of(batch, heads, n, m);
-    return s.batch * s.heads < batch * heads && s.batch * s.heads * div_up(m, KEYS) < BLOCKS;
+    int64_t wide = d <= 64 ? 64 : 128, keys = d <= 64 ? PL_ATTEND_WG_KEYS_64 : PL_ATTEND_WG_KEYS;
+    int64_t queries = div_up(n, PL_ATTEND_WG_QUERIES) * PL_ATTEND_WG_QUERIES;
+    int64_t blocks = div_up(m, keys);
+    pl_attend_wg_work w = {.sums_at = round_up(8 * heads * n)};
+    w.counts_at = w.sums_at + (blocks > 1 ? round_up(4 * heads * queries * wide) : 0);
+    w.bytes = w.counts_at + round_up(4 * (1 + PL_ATTEND_WG_ORDERS * heads * blocks));
+    return w;
+}
+
+bool pl_attend_wg_is_faster(int64_t heads, int64_t n, int64_t m, int64_t d, bool causal)
+{
+    enum { BLOCKS = 512 };
+    const double pairs = (double)n * (double)m, k = 1024 * 1024;
+    if (d % 8 || d <= 32 || d > 128) return false;
+    if (d <= 64 && causal)
+        return pairs >= (heads * div_up(m, PL_ATTEND_WG_KEYS_64) >= BLOCKS ? 1 : 4) * k;
+    if (d <= 64) return pairs >= 16 * k;
+    if (d <= 96) return pairs >= (causal ? 16 : 256) * k;
+    return pairs >= (causal ? 4 : 64) * k;
 }

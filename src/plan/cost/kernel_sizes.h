@@ -109,7 +109,18 @@ size_t pl_attend_tf32_bytes(const pl_attend_sizes *s, bool back);
 enum { PL_ATTEND_DNN_PAIRS = 128 * 128 };
 /* Pairs from which warpgroup products (cuda/attention/attention_wgmma.cu) are faster than those of
  * warps, where cuDNN does not compute the gradient. */
-enum { PL_ATTEND_WGMMA_PAIRS = 1024 * 1024 };
+enum { PL_ATTEND_WGMMA_PAIRS = 128 * 128 };
+/* Queries of a tile and keys of a block of warpgroup products, for heads of up to 64 and up to 128
+ * numbers. */
+enum { PL_ATTEND_WG_QUERIES = 64, PL_ATTEND_WG_KEYS_64 = 192, PL_ATTEND_WG_KEYS = 128 };
+/* Counters of a block. */
+enum { PL_ATTEND_WG_ORDERS = 4 };
+/* Scratch of warpgroup products for `heads` heads of all batches: two numbers a query, then sums of
+ * the gradient of the queries in f32, then counters. */
+typedef struct pl_attend_wg_work {
+    size_t sums_at, counts_at, bytes;
+} pl_attend_wg_work;
+pl_attend_wg_work pl_attend_wg_work_of(int64_t heads, int64_t n, int64_t m, int64_t d);
 /* Bytes of a backward pass for gradients of scores. */
 #define PL_ATTEND_DNN_SCRATCH ((int64_t)256 << 20)
 /* Batches and heads of one backward call, divisors of all batches and heads, and its bytes for
@@ -120,9 +131,10 @@ typedef struct pl_attend_dnn_slice {
     int64_t bytes;
 } pl_attend_dnn_slice;
 pl_attend_dnn_slice pl_attend_dnn_slice_of(int64_t batch, int64_t heads, int64_t n, int64_t m);
-/* Whether warpgroup products compute a causal gradient faster than cuDNN in slices: a slice fills a
- * GPU less than twice, and its blocks differ in work (bench/results/attention_sdpa.csv). */
-bool pl_attend_slices_are_thin(int64_t batch, int64_t heads, int64_t n, int64_t m, int64_t d);
+/* Whether warpgroup products compute a gradient faster than cuDNN, which stores gradients of scores
+ * for a fixed order of sums. heads: of all batches. Measured on an H200; between the measured sizes
+ * the limits are ours. */
+bool pl_attend_wg_is_faster(int64_t heads, int64_t n, int64_t m, int64_t d, bool causal);
 PL_SHARED_END
 
 #endif
