@@ -14,7 +14,7 @@ typedef struct cloud {
     const double *drop_dense;
     int levels, layers;
     int64_t batch, frames, height, width, film_hidden;
-    double drop_conv;
+    double drop_conv, norm_momentum;
     bool look;        /* spatial attention */
     bool compat;      /* seed_compat */
     const char *kind; /* architecture.name */

@@ -41,6 +41,7 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
                  .width = pl_config_int(c, "width"),
                  .film_hidden = pl_config_int(c, "model.film_hidden"),
                  .drop_conv = pl_config_float(c, "model.dropout_conv"),
+                 .norm_momentum = pl_config_float(c, "model.norm_momentum"),
                  .look = pl_config_bool(c, "model.spatial_attention"),
                  .compat = pl_config_bool(c, "seed_compat"),
                  .kind = pl_config_text(c, "architecture.name")};
@@ -99,7 +100,8 @@ static pl_val spatial_attention(cloud *k, pl_val x)
 
 static pl_val level_norm(cloud *k, int i, pl_val x)
 {
-    return pl_nn_batch_norm(k->m, x, pl_nn_name(k->m, "norm.%d", i), (pl_nn_norm){0});
+    return pl_nn_batch_norm(k->m, x, pl_nn_name(k->m, "norm.%d", i),
+                            (pl_nn_norm){.momentum = k->norm_momentum});
 }
 
 /* One level of frame t; keep (B,C) multiplies channels after the pool. */
@@ -183,7 +185,8 @@ static pl_val head(cloud *k, pl_val x, const pl_val *keep)
     pl_nn *m = k->m;
     for (int i = 0; i < k->layers; i++) {
         x = pl_nn_linear(m, x, pl_nn_name(m, "dense.%d", i), k->dense[i], cloud_xavier());
-        x = pl_nn_batch_norm(m, x, pl_nn_name(m, "dense_norm.%d", i), (pl_nn_norm){0});
+        x = pl_nn_batch_norm(m, x, pl_nn_name(m, "dense_norm.%d", i),
+                             (pl_nn_norm){.momentum = k->norm_momentum});
         x = pl_mul(m->g, pl_leaky_relu(m->g, x, 0.01), keep[i]);
     }
     return pl_squeeze(m->g, pl_nn_linear(m, x, "out", 1, last_layer()), 1);
