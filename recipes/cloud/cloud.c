@@ -34,8 +34,9 @@ static const pl_config_entry schema[] = {
     {"model.dropout_dense", PL_CONFIG_FLOATS, "[0.5, 0.3]", .min = 0, .max = 0.99,
      .doc = "Dropout probabilities of the layers of the head."},
     {"model.norm_momentum", PL_CONFIG_FLOAT, "0.1", .min = 1e-6, .max = 1,
-     .doc = "Share of a batch's statistics in the running ones of BatchNorm, which predictions use; "
-            "less is steadier with small batches."},
+     .doc =
+         "Share of a batch's statistics in the running ones of BatchNorm, which predictions use; "
+         "less is steadier with small batches."},
     {"architecture.name", PL_CONFIG_CHOICE, "transformer",
      .choices = "transformer|gnn|ssm|lstm|cnn",
      .doc = "How positions and frames become one vector: attention over time, a graph of "
