@@ -34,6 +34,9 @@ typedef struct pl_control_at {
     pl_key key;
 } pl_control_at;
 
+/* What a rank does until its first phase; its beats begin with this text. */
+#define PL_CONTROL_START "its start"
+
 /* ---- the hub ---- */
 typedef struct pl_hub pl_hub;
 /* local: all ranks are on this machine, and no other machine can connect. The hub has no key. */
@@ -53,6 +56,8 @@ void pl_hub_ask(pl_hub *h, int signal_number);  /* passes SIGUSR1 or SIGUSR2 to 
  * process. */
 const char *pl_hub_verdict(const pl_hub *h, int *code);
 bool pl_hub_met(const pl_hub *h); /* every rank has come, whatever became of it */
+/* Returns whether a rank has told that it does more than start (PL_CONTROL_START). */
+bool pl_hub_begun(const pl_hub *h);
 /* Ranks that have said bye. */
 int pl_hub_left(pl_hub *h);
 /* Returns the process number of a rank that has come and whose connection has not closed; else

@@ -268,7 +268,7 @@ static void end_for_peer(pl_hub *h, const peer *p, const char *what)
     list_missing(h, missing, sizeof missing);
     snprintf(h->verdict, sizeof h->verdict,
              "[rank %d host %s] %s (process %d; it was last in %s)%s%s%s%s%s", p->rank, p->host,
-             what, p->pid, p->doing[0] ? p->doing : "its start",
+             what, p->pid, p->doing[0] ? p->doing : PL_CONTROL_START,
              others[0] ? "; the others were in " : "", others,
              missing[0] ? "; possibly a rank died before it connected: rank" : "", missing,
              "; the same command resumes from the last complete checkpoint");
@@ -546,6 +546,16 @@ bool pl_hub_met(const pl_hub *h)
     int here = 0;
     for (int i = 0; i < h->n_peers; i++) here += h->peers[i].known;
     return here == h->ranks;
+}
+
+bool pl_hub_begun(const pl_hub *h)
+{
+    for (int i = 0; i < h->n_peers; i++) {
+        const char *doing = h->peers[i].known ? h->peers[i].doing : "";
+        if (doing[0] && strncmp(doing, PL_CONTROL_START, strlen(PL_CONTROL_START)) != 0)
+            return true;
+    }
+    return false;
 }
 
 int pl_hub_left(pl_hub *h)

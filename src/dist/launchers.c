@@ -259,7 +259,9 @@ typedef struct passed {
     pid_t parent;   /* torchrun; 0: another program started this process */
 } passed;
 
-/* The first signal stops the ranks at the end of a step; a later signal does not wait for it. */
+/* The first signal stops the ranks at the end of a step; a later signal does not wait for it. Ranks
+ * that have not begun to train end at once: starting MPI and planning take seconds on a busy
+ * machine, and there is nothing to save. */
 static void pass_signals(pl_hub *hub, passed *p)
 {
     uint64_t now = pl_sys_now_ns();
@@ -275,7 +277,11 @@ static void pass_signals(pl_hub *hub, passed *p)
     p->stops = times;
     if (p->first == 0) {
         p->first = now;
-        pl_hub_stop(hub, (int)asked);
+        if (pl_hub_begun(hub))
+            pl_hub_stop(hub, (int)asked);
+        else
+            pl_hub_fail(hub, 128 + (int)asked,
+                        "stopped by a signal before training began, nothing was saved");
     } else if (now - p->first > 1000000000u) {
         pl_hub_fail(hub, 128 + (int)asked, "stopped by a second signal, nothing was saved");
     }
@@ -337,6 +343,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
         look_after(hub, pid, &status);
         const char *verdict = pl_hub_verdict(hub, code);
         if (verdict[0]) kill_ranks(hub, ranks);
+        if (verdict[0] && status < 0 && !pl_hub_met(hub)) kill(pid, SIGTERM); /* ranks may come */
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
         guard_end(&g);
         /* The work of ranks that have left is done: a failure while exiting changes nothing. */

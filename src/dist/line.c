@@ -100,7 +100,7 @@ static void lose_hub(pl_line *l, const char *what)
     snprintf(text, sizeof text,
              "%s %s; this rank was in %s; the same command resumes from the last complete "
              "checkpoint",
-             l->hub, what, doing[0] ? doing : "its start");
+             l->hub, what, doing[0] ? doing : PL_CONTROL_START);
     snprintf(line, sizeof line, "fail 8 %s", text);
     say(l, line); /* a stopped hub may still read it */
     snprintf(line, sizeof line, "[rank %d host %s] %s", l->rank, l->host, text);

@@ -68,7 +68,7 @@ static void say_doing(void *ctx, char *out, size_t cap)
     const char *phase = atomic_load(&w->phase);
     char text[sizeof w->comm.said];
     unsigned long long calls = pl_comm_noted(&w->comm, text);
-    snprintf(out, cap, "%s at step %lld, %s (exchange %llu)", phase ? phase : "its start",
+    snprintf(out, cap, "%s at step %lld, %s (exchange %llu)", phase ? phase : PL_CONTROL_START,
              (long long)atomic_load(&w->step), text[0] ? text : "no exchange", calls);
 }
 

@@ -219,6 +219,23 @@ TEST(control_stop_reaches_ranks_that_connect_later)
 }
 
 /* A hub of ranks on this machine listens at the loopback address alone. */
+/* A rank in its start has nothing to save; the first rank that trains has. */
+TEST(control_knows_when_training_begins)
+{
+    pl_hub *h;
+    int fd[2];
+    CHECK(pl_hub_new(2, false, &h) == PL_OK);
+    for (int i = 0; i < 2; i++) CHECK((fd[i] = ctl_rank(h, i, "a")) >= 0);
+    CHECK(!pl_hub_begun(h));
+    say_all(fd, 2, "beat its start at step 0, no exchange (exchange 0)\n");
+    ctl_tend(h, 50);
+    CHECK(!pl_hub_begun(h));
+    ctl_say(fd[1], "beat training at step 1, no exchange (exchange 4)\n");
+    ctl_tend(h, 50);
+    CHECK(pl_hub_begun(h));
+    close_world(h, fd, 2);
+}
+
 TEST(control_of_local_ranks_listens_on_loopback)
 {
     pl_hub *h;

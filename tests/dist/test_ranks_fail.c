@@ -323,17 +323,28 @@ TEST(ranks_do_not_fail_when_all_get_a_signal)
     CHECK_MSG(r.code == 75 && strstr(r.out, "step-"), "exit %d: %s: %s", r.code, r.out, r.err);
 }
 
-/* However early the signal comes, it is not a failure. */
+/* However early the signal comes, it is not a failure. Ranks that do not train yet end at once:
+ * they do not plan, train a step and save first. */
 TEST(ranks_do_not_fail_when_a_signal_comes_at_the_start)
 {
     WANT_LIB();
     for (int i = pl_test_long() ? 0 : 2; i < 4; i++) {
         cli_result r = SH(
-            "launch own 3 x train.steps=1000000 --fresh; sleep 0.%d; kill -%s $job; gone x; exit $code",
+            "launch own 3 x train.steps=1000000 --fresh; sleep 0.%d; kill -%s $job; gone x; ls x/checkpoints; exit $code",
             2 * i, i == 3 ? "XCPU" : "TERM");
         CHECK_MSG((r.code == 75 || r.code == 143 || r.code == 152) && took(r) < 10000,
                   "after 0.%d s: exit %d: %s: %s", 2 * i, r.code, r.out, r.err);
+        bool saved = strstr(r.out, "step-") != NULL;
+        CHECK_MSG(saved == (r.code == 75), "after 0.%d s: exit %d: %s: %s", 2 * i, r.code, r.out,
+                  r.err);
     }
+    /* Rank 0 is suspended while it starts, so that no rank can begin to train. */
+    cli_result r = SH(
+        "launch own 3 x train.steps=1000000 --fresh; while kill -0 $job && [ -z \"$(rank x 0)\" ]; do sleep 0.02; done; kill -STOP $(rank x 0); "
+        "kill -TERM $job; gone x; ls x/checkpoints; exit $code");
+    CHECK_MSG(r.code == 143 && took(r) < 10000 && !strstr(r.out, "step-"), "exit %d: %s: %s",
+              r.code, r.out, r.err);
+    CHECK_MSG(strstr(last_line(r), "before training began"), "%s", r.err);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------ */
