@@ -4,9 +4,7 @@
  * too busy to run the hub, or the whole run was stopped, no rank counts as silent. A connection is
  * a stranger until it has sent the hub's token, or proved that it has the key, and answered the
  * welcome. The hub ignores messages of strangers, and drops a silent stranger when it needs the
- * place.
- *
- * Cost: a poll of all connections at least every 250 ms, O(ranks).
+ * place. Cost: a poll of all connections at least every 250 ms, O(ranks).
  */
 #include "dist/control.h"
 
@@ -550,11 +548,9 @@ bool pl_hub_met(const pl_hub *h)
 
 bool pl_hub_begun(const pl_hub *h)
 {
-    for (int i = 0; i < h->n_peers; i++) {
-        const char *doing = h->peers[i].known ? h->peers[i].doing : "";
-        if (doing[0] && strncmp(doing, PL_CONTROL_START, strlen(PL_CONTROL_START)) != 0)
-            return true;
-    }
+    const char *at = PL_CONTROL_START;
+    for (int i = 0; i < h->n_peers; i++)
+        if (h->peers[i].doing[0] && strncmp(h->peers[i].doing, at, strlen(at)) != 0) return true;
     return false;
 }
 
