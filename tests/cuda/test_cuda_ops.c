@@ -85,6 +85,45 @@ TEST(cuda_ops_large_convolutions_match_the_cpu)
     cuda_op_check_list(list);
 }
 
+/* One filter per channel: filters wider than the taps of a kernel, several tiles, strides and
+ * dilations along either side, volumes, lines and channels that are not pairs. */
+#define DEPTHWISE(x, y, w, kernel, in, attr)                                                       \
+ {"conv", {{x, w}, attr, {{0}}}}, {"conv_dx", {{y, w}, attr ", in=" in, {{0}}}},                   \
+ {                                                                                                 \
+  "conv_dw",                                                                                       \
+  {                                                                                                \
+   {x, y}, attr ", kernel=" kernel,                                                                \
+   {                                                                                               \
+    {                                                                                              \
+     0                                                                                             \
+    }                                                                                              \
+   }                                                                                               \
+  }                                                                                                \
+ }
+TEST(cuda_ops_depthwise_convolutions_match_the_cpu)
+{
+    static const cuda_op_case list[] = {
+        DEPTHWISE("f32[2,9,15,6]", "f32[2,9,15,6]", "f32[6,7,7,1]", "[7,7]", "[9,15]",
+                  "groups=6, pad_lo=[3,3], pad_hi=[3,3]"),
+        DEPTHWISE("f32[1,11,17,4]", "f32[1,6,9,4]", "f32[4,5,5,1]", "[5,5]", "[11,17]",
+                  "groups=4, stride=[2,2], pad_lo=[2,2], pad_hi=[2,2]"),
+        DEPTHWISE("f32[1,6,17,5]", "f32[1,6,17,5]", "f32[5,3,3,1]", "[3,3]", "[6,17]",
+                  "groups=5, dilation=[2,2], pad_lo=[2,2], pad_hi=[2,2]"),
+        DEPTHWISE("f32[1,3,23,4]", "f32[1,3,21,4]", "f32[4,1,11,1]", "[1,11]", "[3,23]",
+                  "groups=4, pad_lo=[0,3], pad_hi=[0,5]"),
+        DEPTHWISE("f32[2,5,26,2]", "f32[2,2,9,2]", "f32[2,4,4,1]", "[4,4]", "[5,26]",
+                  "groups=2, stride=[3,3], pad_lo=[1,2], pad_hi=[2,1]"),
+        DEPTHWISE("f32[1,4,5,8,6]", "f32[1,2,5,8,6]", "f32[6,3,3,3,1]", "[3,3,3]", "[4,5,8]",
+                  "groups=6, stride=[2,1,1], pad_lo=[1,1,1], pad_hi=[1,1,1]"),
+        DEPTHWISE("f32[2,31,70]", "f32[2,31,70]", "f32[70,3,1]", "[3]", "[31]",
+                  "groups=70, pad_lo=[2], pad_hi=[0]"),
+        DEPTHWISE("f32[1,7,9,3]", "f32[1,3,4,3]", "f32[3,3,3,1]", "[3,3]", "[7,9]",
+                  "groups=3, stride=[2,2], dilation=[2,2], pad_lo=[1,1], pad_hi=[1,1]"),
+        CUDA_OP_END};
+    cuda_op_check_list(list);
+}
+#undef DEPTHWISE
+
 TEST(cuda_ops_vectors_match_the_cpu)
 {
     int n = VECTOR_CASES - (pl_test_long() ? 0 : VECTOR_CASES_LONG);

@@ -153,6 +153,12 @@ typedef struct pl_depthwise {
 size_t pl_depthwise_work(const pl_depthwise *d); /* scratch of the filter's gradient */
 pl_status pl_depthwise_run(const pl_depthwise *d, const void *a, const void *b, const void *bias,
                            void *out, void *work) PL_MUST_USE;
+/* The same over strips of pixels, if the shape is supported: depthwise_strip.cu. work: 0 where
+ * strips are not used. */
+bool pl_depthwise_strip_takes(const pl_depthwise *d);
+size_t pl_depthwise_strip_work(const pl_depthwise *d);
+pl_status pl_depthwise_strip_run(const pl_depthwise *d, const void *a, const void *b,
+                                 const void *bias, void *out, void *work) PL_MUST_USE;
 
 #ifdef __cplusplus
 }

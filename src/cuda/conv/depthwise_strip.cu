@@ -1,0 +1,502 @@
+/* depthwise_strip.cu - depthwise convolution and its gradients over strips of pixels.
+ *
+ * A thread owns two neighbouring channels and a tile of ROWS x COLUMNS results. It reads every row
+ * of the tile's window once, as f32 in registers, and uses a pixel for all taps that meet it: a
+ * filter of 7 x 7 is bound by multiplications, smaller ones by memory. Kernels know the stride
+ * across at compile time, 1 or 2. With a larger one, and where pairs of channels are not aligned
+ * (EVERY is 0), a pixel is read for each tap; the order of sums is the same. The
+ * filter of a chunk of channels lies in shared memory. One description serves the
+ * forward pass and the data gradient, along each dimension (struct spot): result j reads positions
+ * at + (j * every + m) * step of the other side for taps first + m * by.
+ *
+ *   stride s            every = s
+ *   dilation d          results d apart form a tile, because they read pixels d apart
+ *   gradient, stride s  results s apart form a tile, because they have the same taps
+ *
+ * The filter's gradient: a thread owns two channels and a row of up to K taps. It sums over strips
+ * of COLUMNS pixels of one slice of all strips. Threads of a block add their sums in a fixed order,
+ * and a second kernel adds the slices in a fixed order. Sums depend on shapes only.
+ */
+#include "cuda/conv/conv.h"
+#include "cuda/device/launch.h"
+#include "cuda/device/limits.h"
+
+static constexpr int COLUMNS = 7, ROWS = 4, THREADS = 256, SHARED_FLOATS = 10240;
+static constexpr int PAIRS = 64, SUM_PAIRS = 32, BLOCKS = 1056, SUM_BLOCKS = 640, MAX_SLICES = 256;
+
+/* One dimension. from, to: sizes of the side that is read and of the result. */
+typedef struct axis {
+    int from, to, kernel, stride, dilation, pad, every, phases;
+    pl_divisor phase;
+} axis;
+typedef struct strip_shape {
+    axis d[3];
+    int channels, pairs, lanes, rows, n, taps;
+    bool back;      /* the data gradient */
+    uint32_t tiles; /* of all samples, or of one where each has its own filter */
+    pl_divisor across, down, deep;
+    int slices, groups, parts; /* filter's gradient: groups of rows of taps, parts of a row */
+    int64_t step_n, step_tap, step_c;
+} strip_shape;
+
+/* Where a tile lies along one dimension. */
+typedef struct spot {
+    int to, apart;       /* its first result, and the distance to the next one */
+    int at, step;        /* the first position that is read, and the distance to the next one */
+    int taps, first, by; /* number of taps, the first one, and the distance to the next one */
+} spot;
+
+static __device__ __forceinline__ spot place(const axis &a, bool back, int u, int count)
+{
+    uint32_t phase, tile = pl_divmod((uint32_t)u, a.phase, &phase);
+    int j = (int)tile * count;
+    spot p;
+    p.apart = a.phases;
+    p.to = (int)phase + j * a.phases;
+    p.step = a.stride == 1 ? a.dilation : 1;
+    p.taps = a.kernel;
+    p.first = 0;
+    p.by = 1;
+    if (!back) {
+        p.at = p.to * a.stride - a.pad;
+    } else if (a.stride == 1) {
+        p.at = p.to + a.pad - (a.kernel - 1) * a.dilation;
+        p.first = a.kernel - 1;
+        p.by = -1;
+    } else {
+        int shifted = (int)phase + a.pad, left = shifted % a.stride;
+        p.taps = left < a.kernel ? (a.kernel - left + a.stride - 1) / a.stride : 0;
+        p.at = shifted / a.stride + j - (p.taps - 1);
+        p.first = left + a.stride * (p.taps - 1);
+        p.by = -a.stride;
+    }
+    return p;
+}
+
+/* The position that tap k of result p reads, along the first dimension, or -1. */
+static __device__ __forceinline__ int meets(const axis &a, bool back, int p, int k)
+{
+    int q = back ? p + a.pad - k * a.dilation : p * a.stride + k * a.dilation - a.pad;
+    if (back && a.stride != 1) {
+        if (q < 0 || q % a.stride) return -1;
+        q /= a.stride;
+    }
+    return q >= 0 && q < a.from ? q : -1;
+}
+
+/* The channels of a pixel; both: the thread's second channel is one of them. */
+typedef struct pairing {
+    int channels;
+    bool both;
+} pairing;
+
+template <typename T, bool ALIGNED>
+static __device__ __forceinline__ float2 two(const T *p, pairing a)
+{
+    float2 r;
+    if (ALIGNED) {
+        pl_pack<T, 2> v = pl_read<T, 2>(p);
+        r.x = pl_elem<T>::get(v.v[0]);
+        r.y = pl_elem<T>::get(v.v[1]);
+    } else {
+        r.x = pl_elem<T>::get(p[0]);
+        r.y = a.both ? pl_elem<T>::get(p[1]) : 0.0f;
+    }
+    return r;
+}
+
+/* Reads the first n of N pixels of a line of `size`, `step` apart from `at` on; the others, and
+ * pixels outside, are 0. */
+template <typename T, int N, bool ALIGNED>
+static __device__ __forceinline__ void read_line(const T *line, int at, int step, int size,
+                                                 pairing a, int n, float2 *out)
+{
+    float2 none;
+    none.x = none.y = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int q = at + i * step;
+        out[i] = i < n && (unsigned)q < (unsigned)size
+                     ? two<T, ALIGNED>(line + (int64_t)q * a.channels, a)
+                     : none;
+    }
+}
+
+/* Copies the filter of a chunk of channels to shared memory as [tap][line], in the order in which
+ * it lies in memory. */
+template <typename T>
+static __device__ void read_filter(const strip_shape &s, const T *w, int c0, int line, float *to)
+{
+    int chunk = min(2 * s.pairs, s.channels - c0), total = s.taps * chunk;
+    bool taps_first = s.step_tap < s.step_c;
+    for (int i = threadIdx.x; i < total; i += THREADS) {
+        int t = taps_first ? i % s.taps : i / chunk, c = taps_first ? i / s.taps : i % chunk;
+        to[t * line + c] = pl_elem<T>::get(w[t * s.step_tap + (c0 + c) * s.step_c]);
+    }
+}
+
+/* Adds tap f[0], f[1] of the pixels in[0], in[every], ... to a row of results. */
+static __device__ __forceinline__ void add_tap(const float *f, const float2 *in, int every,
+                                               float2 *sum)
+{
+    float a = f[0], b = f[1];
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++) {
+        sum[j].x = fmaf(in[j * every].x, a, sum[j].x);
+        sum[j].y = fmaf(in[j * every].y, b, sum[j].y);
+    }
+}
+
+/* One tile of results, K taps of a row at a time. filter: at the thread's channels. */
+template <typename T, int K, int EVERY>
+static __device__ __forceinline__ void tile_sums(const strip_shape &s, pairing a, const T *image,
+                                                 const float *filter, int line, const spot &y,
+                                                 const spot &x, float2 (*sum)[COLUMNS])
+{
+    enum { N = (COLUMNS - 1) * EVERY + K };
+    const axis &v = s.d[1], &h = s.d[2];
+    int n = (ROWS - 1) * v.every + y.taps;
+    for (int i = 0; i < n; i++) {
+        int q = y.at + i * y.step;
+        if ((unsigned)q >= (unsigned)v.from) continue;
+        const T *from = image + (int64_t)q * h.from * s.channels;
+        for (int m0 = 0; m0 < x.taps; m0 += K) {
+            float2 in[EVERY ? N : COLUMNS];
+            if (EVERY)
+                read_line<T, N, true>(from, x.at + m0 * x.step, x.step, h.from, a,
+                                      (COLUMNS - 1) * EVERY + x.taps - m0, in);
+            else
+                read_line<T, COLUMNS, false>(from, x.at + m0 * x.step, h.every * x.step, h.from, a,
+                                             COLUMNS, in);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                int k = i - r * v.every;
+                if (k < 0 || k >= y.taps) continue;
+                const float *f =
+                    filter + ((y.first + k * y.by) * h.kernel + x.first + m0 * x.by) * line;
+#pragma unroll
+                for (int m = 0; m < K; m++)
+                    if (m0 + m < x.taps)
+                        add_tap(f + m * x.by * line, in + m, EVERY ? EVERY : 1, sum[r]);
+            }
+        }
+    }
+}
+
+template <typename T, bool ALIGNED>
+static __device__ __forceinline__ void write_tile(const strip_shape &s, pairing a, T *to,
+                                                  const T *bias, int c, const spot &y,
+                                                  const spot &x, float2 (*sum)[COLUMNS])
+{
+    float b0 = bias ? pl_elem<T>::get(bias[c]) : 0.0f;
+    float b1 = bias && a.both ? pl_elem<T>::get(bias[c + 1]) : 0.0f;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        int q = y.to + r * y.apart;
+        if (q >= s.d[1].to) continue;
+        T *row = to + (int64_t)q * s.d[2].to * s.channels;
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+            int p = x.to + j * x.apart;
+            if (p >= s.d[2].to) continue;
+            pl_pack<T, 2> out;
+            out.v[0] = pl_elem<T>::put(bias ? sum[r][j].x + b0 : sum[r][j].x);
+            out.v[1] = pl_elem<T>::put(bias ? sum[r][j].y + b1 : sum[r][j].y);
+            T *at = row + (int64_t)p * s.channels;
+            if (ALIGNED) {
+                pl_write<T, 2>(at, out);
+            } else {
+                at[0] = out.v[0];
+                if (a.both) at[1] = out.v[1];
+            }
+        }
+    }
+}
+
+/* Forward and the data gradient. grid: (groups of tiles, chunks of channels, samples or 1) */
+template <typename T, int K, int EVERY>
+static __global__ void __launch_bounds__(THREADS, EVERY == 2 ? 1 : 2)
+    tiles(strip_shape s, const T *from, const T *w, const T *bias, T *to)
+{
+    PL_SHARED(float, filter);
+    int pair = threadIdx.x % s.pairs, lane = threadIdx.x / s.pairs, line = 2 * s.pairs + 2;
+    int c0 = blockIdx.y * s.pairs * 2, c = c0 + 2 * pair;
+    pairing a = {s.channels, c + 1 < s.channels};
+    const axis &deep = s.d[0];
+    int64_t in_image = (int64_t)s.d[1].from * s.d[2].from * s.channels;
+    int64_t out_image = (int64_t)s.d[1].to * s.d[2].to * s.channels;
+    for (int b = blockIdx.z; b < (s.step_n ? s.n : 1); b += gridDim.z) {
+        __syncthreads();
+        read_filter<T>(s, w + b * s.step_n, c0, line, filter);
+        __syncthreads();
+        if (lane >= s.lanes || c >= s.channels) continue;
+        for (uint32_t u = blockIdx.x * s.lanes + lane; u < s.tiles; u += gridDim.x * s.lanes) {
+            uint32_t tx, ty, z, rest = pl_divmod(u, s.across, &tx);
+            rest = pl_divmod(rest, s.down, &ty);
+            int64_t sample = b + pl_divmod(rest, s.deep, &z);
+            spot y = place(s.d[1], s.back, (int)ty, ROWS),
+                 x = place(s.d[2], s.back, (int)tx, COLUMNS);
+            float2 sum[ROWS][COLUMNS];
+#pragma unroll
+            for (int i = 0; i < ROWS * COLUMNS; i++)
+                sum[i / COLUMNS][i % COLUMNS].x = sum[i / COLUMNS][i % COLUMNS].y = 0.0f;
+            for (int k = 0; k < deep.kernel; k++) {
+                int q = meets(deep, s.back, (int)z, k);
+                if (q < 0) continue;
+                tile_sums<T, K, EVERY>(s, a, from + (sample * deep.from + q) * in_image + c,
+                                       filter + k * s.d[1].kernel * s.d[2].kernel * line + 2 * pair,
+                                       line, y, x, sum);
+            }
+            write_tile<T, EVERY != 0>(s, a, to + (sample * deep.to + z) * out_image + c, bias, c, y,
+                                      x, sum);
+        }
+    }
+}
+
+/* grid: (slices, chunks of channels, samples or 1 x groups x parts); a thread: a pair of channels,
+ * a row of taps, every s.lanes-th strip of the slice. part: [samples or 1][slice][tap][channel] */
+template <typename T, int K, int EVERY>
+static __global__ void __launch_bounds__(THREADS, 2)
+    strips(strip_shape s, const T *x, const T *dy, float *part)
+{
+    enum { N = EVERY ? (COLUMNS - 1) * EVERY + K : COLUMNS };
+    __shared__ float2 row[THREADS];
+    const axis &d0 = s.d[0], &d1 = s.d[1], &d2 = s.d[2];
+    int pair = threadIdx.x % s.pairs, own = threadIdx.x / s.pairs;
+    int lane = own / s.rows, group = blockIdx.z / s.parts % s.groups;
+    int line = group * s.rows + own % s.rows, sample = blockIdx.z / s.parts / s.groups;
+    int m0 = blockIdx.z % s.parts * K, c = (blockIdx.y * s.pairs + pair) * 2;
+    int k0 = line / d1.kernel, k1 = line % d1.kernel;
+    pairing a = {s.channels, c + 1 < s.channels};
+    bool live = lane < s.lanes && c < s.channels && line < d0.kernel * d1.kernel;
+    uint32_t first = (uint32_t)((uint64_t)s.tiles * blockIdx.x / s.slices);
+    uint32_t last = (uint32_t)((uint64_t)s.tiles * (blockIdx.x + 1) / s.slices);
+    float2 sum[K];
+#pragma unroll
+    for (int m = 0; m < K; m++) sum[m].x = sum[m].y = 0.0f;
+    for (uint32_t u = first + lane; live && u < last; u += s.lanes) {
+        uint32_t tx, p1, p0, rest = pl_divmod(u, s.across, &tx);
+        rest = pl_divmod(rest, s.down, &p1);
+        int64_t b = sample + pl_divmod(rest, s.deep, &p0);
+        int q0 = meets(d0, false, (int)p0, k0), q1 = meets(d1, false, (int)p1, k1);
+        if (q0 < 0 || q1 < 0) continue;
+        spot h = place(d2, false, (int)tx, COLUMNS);
+        float2 d[COLUMNS], in[N];
+        const T *to = dy + ((b * d0.to + p0) * d1.to + p1) * d2.to * s.channels + c;
+        const T *from = x + ((b * d0.from + q0) * d1.from + q1) * d2.from * s.channels + c;
+        read_line<T, COLUMNS, EVERY != 0>(to, h.to, h.apart, d2.to, a, COLUMNS, d);
+        read_line<T, N, EVERY != 0>(from, h.at + m0 * h.step, EVERY ? h.step : d2.every * h.step,
+                                    d2.from, a,
+                                    EVERY ? (COLUMNS - 1) * EVERY + d2.kernel - m0 : COLUMNS, in);
+#pragma unroll
+        for (int m = 0; m < K; m++) {
+            if (m0 + m >= d2.kernel) continue;
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j++) {
+                float2 pixel = in[j * (EVERY ? EVERY : 1) + m];
+                sum[m].x = fmaf(pixel.x, d[j].x, sum[m].x);
+                sum[m].y = fmaf(pixel.y, d[j].y, sum[m].y);
+            }
+        }
+    }
+    int64_t at = ((int64_t)sample * s.slices + blockIdx.x) * s.taps + line * d2.kernel + m0;
+#pragma unroll
+    for (int m = 0; m < K; m++) {
+        __syncthreads();
+        row[threadIdx.x] = sum[m];
+        __syncthreads();
+        if (lane || !live || m0 + m >= d2.kernel) continue;
+        float2 all = row[threadIdx.x];
+        for (int i = 1; i < s.lanes; i++) {
+            float2 more = row[threadIdx.x + i * s.rows * s.pairs];
+            all.x += more.x;
+            all.y += more.y;
+        }
+        part[(at + m) * s.channels + c] = all.x;
+        if (a.both) part[(at + m) * s.channels + c + 1] = all.y;
+    }
+}
+
+/* A block of 32 x 8 threads: 32 elements of the filter; row y adds slices y, y + 8, ... */
+template <typename T> static __global__ void join_slices(strip_shape s, const float *part, T *dw)
+{
+    __shared__ float row[8][32];
+    int64_t each = (int64_t)s.taps * s.channels, total = (s.step_n ? s.n : 1) * each;
+    for (int64_t e0 = (int64_t)blockIdx.x * 32; e0 < total; e0 += (int64_t)gridDim.x * 32) {
+        int64_t e = e0 + threadIdx.x, sample = e / each, t = e % each / s.channels,
+                c = e % s.channels;
+        float sum = 0;
+        if (e < total) {
+            const float *at = part + sample * s.slices * each + e % each;
+#pragma unroll 4
+            for (int i = threadIdx.y; i < s.slices; i += 8) sum += at[i * each];
+        }
+        __syncthreads();
+        row[threadIdx.y][threadIdx.x] = sum;
+        __syncthreads();
+        if (threadIdx.y || e >= total) continue;
+        for (int i = 1; i < 8; i++) sum += row[i][threadIdx.x];
+        dw[sample * s.step_n + t * s.step_tap + c * s.step_c] = pl_elem<T>::put(sum);
+    }
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+/* Returns the most taps along the last dimension that one result has. */
+static int taps_across(const strip_shape *s)
+{
+    const axis *a = &s->d[2];
+    return s->back ? (int)pl_ceil_div(a->kernel, a->stride) : a->kernel;
+}
+
+/* Returns the taps of a row that a kernel takes at once. */
+static int taps_at_once(const strip_shape *s)
+{
+    if (s->d[2].every > 2) return 1;
+    return taps_across(s) <= 3 && s->d[2].every == 1 ? 3 : 7;
+}
+
+/* Divides the pairs of channels into equal chunks of at most `most` pairs. */
+static int chunk_of(int channels, int most)
+{
+    int64_t pairs = pl_ceil_div(channels, 2);
+    return (int)pl_ceil_div(pairs, pl_ceil_div(pairs, most));
+}
+
+static void slice(strip_shape *s)
+{
+    int lines = s->d[0].kernel * s->d[1].kernel;
+    s->pairs = chunk_of(s->channels, SUM_PAIRS);
+    int most = THREADS / s->pairs;
+    s->groups = (int)pl_ceil_div(lines, most);
+    s->rows = (int)pl_ceil_div(lines, s->groups);
+    s->lanes = most / s->rows;
+    int64_t blocks = (s->step_n ? s->n : 1) * (int64_t)s->groups *
+                     pl_ceil_div(s->d[2].kernel, taps_at_once(s)) *
+                     pl_ceil_div(s->channels, 2 * s->pairs);
+    int64_t want = pl_ceil_div(SUM_BLOCKS, blocks), full = pl_ceil_div(s->tiles, 4 * s->lanes);
+    want = want < full ? want : full;
+    s->slices = (int)(want < 1 ? 1 : want < MAX_SLICES ? want : MAX_SLICES);
+}
+
+static bool shape_of(const pl_depthwise *d, strip_shape *s)
+{
+    const pl_conv_shape *c = &d->conv;
+    bool sums = c->kind == PL_CONV_DW, back = c->kind == PL_CONV_DX;
+    const int64_t *from = back ? c->out : c->in, *to = back ? c->in : c->out;
+    int64_t tiles = d->step_n ? 1 : c->n, taps = pl_conv_pixels(c->kernel), most = INT32_MAX / 2;
+    *s = (strip_shape){};
+    if (c->dtype == PL_F64 || c->ic > most || taps > SHARED_FLOATS / 4) return false;
+    if (c->n > most || c->in[2] * c->ic > most || c->out[2] * c->ic > most) return false;
+    s->back = back;
+    s->channels = (int)c->ic;
+    s->n = (int)c->n;
+    s->taps = (int)taps;
+    s->step_n = d->step_n;
+    s->step_tap = d->step_tap;
+    s->step_c = d->step_c;
+    int64_t count[3];
+    for (int i = 0; i < 3; i++) {
+        int64_t reach = c->in[i] + c->pad_lo[i] + c->kernel[i] * c->dilation[i] + c->stride[i];
+        bool tiled = i == 2 || (i == 1 && !sums);
+        if (reach > most || c->out[i] > most) return false;
+        if (tiled && c->stride[i] != 1 && c->dilation[i] != 1) return false;
+        int phases = !tiled              ? 1
+                     : c->stride[i] == 1 ? (int)c->dilation[i]
+                     : back              ? (int)c->stride[i]
+                                         : 1;
+        s->d[i] = (axis){(int)from[i],
+                         (int)to[i],
+                         (int)c->kernel[i],
+                         (int)c->stride[i],
+                         (int)c->dilation[i],
+                         (int)c->pad_lo[i],
+                         back ? 1 : (int)c->stride[i],
+                         phases,
+                         pl_div_by(phases)};
+        count[i] = tiled ? phases * pl_ceil_div(pl_ceil_div(to[i], phases), i == 1 ? ROWS : COLUMNS)
+                         : to[i];
+        if (tiles > 0 && count[i] > most / tiles) return false;
+        tiles *= count[i];
+    }
+    s->tiles = (uint32_t)tiles;
+    s->deep = pl_div_by(count[0]);
+    s->down = pl_div_by(count[1]);
+    s->across = pl_div_by(count[2]);
+    if (sums) {
+        slice(s);
+    } else {
+        int fit = (int)(SHARED_FLOATS / taps - 2) / 2;
+        s->pairs = chunk_of(s->channels, fit < PAIRS ? fit : PAIRS);
+        s->lanes = THREADS / s->pairs;
+    }
+    return pl_ceil_div(c->ic, 2 * s->pairs) <= pl_grid_side() &&
+           (!sums || (d->step_n ? c->n : 1) * s->groups * c->kernel[2] <= pl_grid_side());
+}
+
+extern "C" bool pl_depthwise_strip_takes(const pl_depthwise *d)
+{
+    strip_shape s;
+    return shape_of(d, &s);
+}
+
+extern "C" size_t pl_depthwise_strip_work(const pl_depthwise *d)
+{
+    strip_shape s;
+    if (d->conv.kind != PL_CONV_DW || !shape_of(d, &s)) return 0;
+    return sizeof(float) * (size_t)s.slices * (size_t)s.taps * (size_t)s.channels *
+           (size_t)(d->step_n ? s.n : 1);
+}
+
+template <typename T, int K, int EVERY>
+static void launch_kind(const strip_shape &s, int kind, const void *a, const void *b,
+                        const void *bias, void *out, void *work)
+{
+    unsigned chunks = (unsigned)pl_ceil_div(s.channels, 2 * s.pairs), samples = s.step_n ? s.n : 1;
+    if (kind == PL_CONV_DW) {
+        dim3 grid(s.slices, chunks, samples * s.groups * s.parts), adders(32, 8);
+        PL_LAUNCH((strips<T, K, EVERY>), grid, THREADS, 0, s, (const T *)a, (const T *)b,
+                  (float *)work);
+        PL_LAUNCH((join_slices<T>), pl_blocks((int64_t)samples * s.taps * s.channels, 32), adders,
+                  0, s, (const float *)work, (T *)out);
+        return;
+    }
+    int64_t side = pl_grid_side(), deep = samples < side ? samples : side;
+    int64_t want = pl_ceil_div(s.tiles, s.lanes), most = pl_ceil_div(BLOCKS, chunks * deep);
+    dim3 grid((unsigned)(want < most ? want : most), chunks, (unsigned)deep);
+    PL_LAUNCH((tiles<T, K, EVERY>), grid, THREADS, sizeof(float) * s.taps * (2 * s.pairs + 2), s,
+              (const T *)a, (const T *)b, (const T *)bias, (T *)out);
+}
+
+template <typename T>
+static void launch(strip_shape s, int kind, const void *a, const void *b, const void *bias,
+                   void *out, void *work)
+{
+    const void *data = kind == PL_CONV_DW ? b : out;
+    int64_t two = 2 * (int64_t)sizeof(T);
+    bool aligned = s.channels % 2 == 0 && pl_widest_at(pl_widest_at(two, a), data) == two;
+    int every = aligned && s.d[2].every <= 2 ? s.d[2].every : 0;
+    int once = every ? taps_at_once(&s) : 1;
+    s.parts = (int)pl_ceil_div(s.d[2].kernel, once);
+#define CASE(k, e)                                                                                 \
+ if (once == k && every == e) launch_kind<T, k, e>(s, kind, a, b, bias, out, work)
+    CASE(1, 0);
+    CASE(3, 1);
+    CASE(7, 1);
+    CASE(7, 2);
+#undef CASE
+}
+
+extern "C" pl_status pl_depthwise_strip_run(const pl_depthwise *d, const void *a, const void *b,
+                                            const void *bias, void *out, void *work)
+{
+    strip_shape s;
+    if (!shape_of(d, &s)) PL_BUG("a depthwise convolution that strips do not support");
+    if (d->conv.dtype == PL_F32)
+        launch<float>(s, d->conv.kind, a, b, bias, out, work);
+    else if (d->conv.dtype == PL_F16)
+        launch<pl_f16>(s, d->conv.kind, a, b, bias, out, work);
+    else
+        launch<pl_bf16>(s, d->conv.kind, a, b, bias, out, work);
+    PL_CUDA_LAUNCHED("depthwise convolution by strips");
+    return PL_OK;
+}
