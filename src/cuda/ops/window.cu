@@ -91,6 +91,22 @@ reads(const geometry &g, const int32_t *p, const int32_t *k)
     return at;
 }
 
+/* Returns the line of input pixels that taps k[0], k[1] of output position p read; -1 in the
+ * padding. */
+template <class N>
+static __device__ __forceinline__ typename pixel_of<N>::type
+reads_row(const geometry &g, const int32_t *p, const int32_t *k)
+{
+    typename pixel_of<N>::type at = 0;
+#pragma unroll
+    for (int d = 0; d < 2; d++) {
+        int32_t q = p[d] * (int32_t)g.stride[d].d + k[d] * g.dilation[d] - g.pad[d];
+        if (q < 0 || q >= g.in[d]) return -1;
+        at = at * g.in[d] + q;
+    }
+    return at;
+}
+
 /* Returns, along d, the output position whose tap k reads input position q; -1 if there is none. */
 static __device__ __forceinline__ int32_t reader(const geometry &g, int d, int32_t q, int32_t k)
 {
@@ -232,74 +248,118 @@ static pl_status fold(const pl_call *c)
 /* ---- maximum pools ---------------------------------------------------------------------- */
 /* The first maximum wins; NaN is larger than any number. */
 template <class T, int V, class N>
-static __global__ void __launch_bounds__(THREADS, 4)
+static __global__ void __launch_bounds__(THREADS, 3)
     max_pixels(const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index,
                const geometry g, int64_t n)
 {
+    enum { TAPS = V > 8 ? 1 : 4 }; /* of a row, whose loads are in flight together */
     typedef typename pl_elem<T>::acc A;
     for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
         N c, at = pl_divmod((N)i, g.packs, &c);
-        int32_t p[3], k[3], t = 0;
+        int32_t p[3], k[2];
         const T *image = x + (split(at, g.by_out, p) * g.in_pixels * g.packs.d + c) * V;
+        int32_t left = p[2] * (int32_t)g.stride[2].d - g.pad[2];
         A best[V] = {0};
-        pl_pack<T, V> out;
-        pl_pack<uint8_t, V> winner;
+        uint32_t winner[V] = {0};
         bool any = false;
-#pragma unroll
-        for (int e = 0; e < V; e++) winner.v[e] = 0;
         for (k[0] = 0; k[0] < g.kernel[0]; k[0]++)
-            for (k[1] = 0; k[1] < g.kernel[1]; k[1]++)
-                for (k[2] = 0; k[2] < g.kernel[2]; k[2]++, t++) {
-                    int64_t q = reads<N>(g, p, k);
-                    if (q < 0) continue;
-                    pl_pack<T, V> v = pl_read<T, V>(image + q * g.packs.d * V);
+            for (k[1] = 0; k[1] < g.kernel[1]; k[1]++) {
+                int64_t q = reads_row<N>(g, p, k);
+                if (q < 0) continue;
+                const T *from = image + q * g.in[2] * g.packs.d * V;
+                for (int32_t k0 = 0; k0 < g.kernel[2]; k0 += TAPS) {
+                    pl_pack<T, V> v[TAPS];
+                    bool in[TAPS];
 #pragma unroll
-                    for (int e = 0; e < V; e++) {
-                        A a = pl_get<T>(v.v[e]);
-                        bool more = !any || a > best[e] || (a != a && best[e] == best[e]);
-                        best[e] = more ? a : best[e];
-                        winner.v[e] = more ? (uint8_t)t : winner.v[e];
+                    for (int t = 0; t < TAPS; t++) {
+                        int32_t at_x = left + k0 + t;
+                        in[t] = k0 + t < g.kernel[2] && at_x >= 0 && at_x < g.in[2];
+                        if (in[t]) v[t] = pl_read<T, V>(from + (int64_t)at_x * g.packs.d * V);
                     }
-                    any = true;
-                }
 #pragma unroll
-        for (int e = 0; e < V; e++) out.v[e] = pl_put<T>(best[e]);
+                    for (int t = 0; t < TAPS; t++) {
+                        if (!in[t]) continue;
+                        uint32_t number = (k[0] * g.kernel[1] + k[1]) * g.kernel[2] + k0 + t;
+#pragma unroll
+                        for (int e = 0; e < V; e++) {
+                            A a = pl_get<T>(v[t].v[e]);
+                            bool more = !any || (!(a <= best[e]) && best[e] == best[e]);
+                            best[e] = more ? a : best[e];
+                            winner[e] = more ? number : winner[e];
+                        }
+                        any = true;
+                    }
+                }
+            }
+        pl_pack<T, V> out;
+        pl_pack<uint8_t, V> won;
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            out.v[e] = pl_put<T>(best[e]);
+            won.v[e] = (uint8_t)winner[e];
+        }
         pl_write(y + i * V, out);
-        pl_write(index + i * V, winner);
+        pl_write(index + i * V, won);
     }
 }
 
+/* The output positions [first, last] along d that read input position q; pools have no dilation. */
+static __device__ __forceinline__ void readers(const geometry &g, int d, int32_t q, int32_t *first,
+                                               int32_t *last)
+{
+    int32_t at = q + g.pad[d], before = at - g.kernel[d] + 1;
+    *last = min((int32_t)pl_quot((uint32_t)at, g.stride[d]), g.out[d] - 1);
+    *first = before <= 0
+                 ? 0
+                 : (int32_t)pl_quot((uint32_t)(before + (int32_t)g.stride[d].d - 1), g.stride[d]);
+}
+
+/* Returns the tap by which output position p reads input position q along d. */
+static __device__ __forceinline__ int32_t tap_of(const geometry &g, int d, int32_t q, int32_t p)
+{
+    return q + g.pad[d] - p * (int32_t)g.stride[d].d;
+}
+
+/* The taps of a pixel in ascending order: output positions in descending order. */
 template <class T, int V, class N>
-static __global__ void __launch_bounds__(THREADS, 4)
+static __global__ void __launch_bounds__(THREADS, 3)
     max_bwd_pixels(const T *__restrict__ dy, const uint8_t *__restrict__ index, T *__restrict__ dx,
                    const geometry g, int64_t n)
 {
     typedef typename pl_elem<T>::acc A;
     for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
         N c, at = pl_divmod((N)i, g.packs, &c);
-        int32_t q[3];
+        int32_t q[3], lo[3], hi[3];
         int64_t image = split(at, g.by_in, q) * g.out_pixels;
         A sum[V] = {0};
-        for (int32_t a = 0; a < g.kernel[0]; a++) {
-            int32_t pd = reader(g, 0, q[0], a);
-            if (pd < 0) continue;
-            for (int32_t b = 0; b < g.kernel[1]; b++) {
-                int32_t ph = reader(g, 1, q[1], b);
-                if (ph < 0) continue;
-                for (int32_t k = 0; k < g.kernel[2]; k++) {
-                    int32_t pw = reader(g, 2, q[2], k);
-                    if (pw < 0) continue;
-                    int64_t p = image + ((int64_t)pd * g.out[1] + ph) * g.out[2] + pw;
-                    int32_t t = (a * g.kernel[1] + b) * g.kernel[2] + k;
-                    p = (p * g.packs.d + c) * V;
-                    pl_pack<uint8_t, V> w = pl_read<uint8_t, V>(index + p);
-                    pl_pack<T, V> v = pl_read<T, V>(dy + p);
 #pragma unroll
-                    for (int e = 0; e < V; e++)
-                        if (w.v[e] == t) sum[e] += pl_get<T>(v.v[e]);
+        for (int d = 0; d < 3; d++) readers(g, d, q[d], &lo[d], &hi[d]);
+        for (int32_t pd = hi[0]; pd >= lo[0]; pd--)
+            for (int32_t ph = hi[1]; ph >= lo[1]; ph--) {
+                int32_t a = tap_of(g, 0, q[0], pd), b = tap_of(g, 1, q[1], ph);
+                int64_t row = image + ((int64_t)pd * g.out[1] + ph) * g.out[2];
+                for (int32_t first = hi[2]; first >= lo[2]; first -= 2) {
+                    pl_pack<uint8_t, V> w[2];
+                    pl_pack<T, V> v[2];
+                    int32_t t[2];
+#pragma unroll
+                    for (int u = 0; u < 2; u++) {
+                        int32_t k = first - u < lo[2] ? -1 : tap_of(g, 2, q[2], first - u);
+                        t[u] = k < 0 ? -1 : (a * g.kernel[1] + b) * g.kernel[2] + k;
+                        if (k < 0) continue;
+                        int64_t p = ((row + first - u) * g.packs.d + c) * V;
+                        w[u] = pl_read<uint8_t, V>(index + p);
+                        v[u] = pl_read<T, V>(dy + p);
+                    }
+#pragma unroll
+                    for (int u = 0; u < 2; u++) {
+                        if (t[u] < 0) continue;
+#pragma unroll
+                        for (int e = 0; e < V; e++)
+                            if (w[u].v[e] == t[u]) sum[e] += pl_get<T>(v[u].v[e]);
+                    }
                 }
             }
-        }
         pl_pack<T, V> out;
 #pragma unroll
         for (int e = 0; e < V; e++) out.v[e] = pl_put<T>(sum[e]);
