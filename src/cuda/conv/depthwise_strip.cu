@@ -90,35 +90,44 @@ typedef struct pairing {
     bool both;
 } pairing;
 
-template <typename T, bool ALIGNED>
-static __device__ __forceinline__ float2 two(const T *p, pairing a)
-{
-    float2 r;
-    if (ALIGNED) {
-        pl_pack<T, 2> v = pl_read<T, 2>(p);
-        r.x = pl_elem<T>::get(v.v[0]);
-        r.y = pl_elem<T>::get(v.v[1]);
-    } else {
-        r.x = pl_elem<T>::get(p[0]);
-        r.y = a.both ? pl_elem<T>::get(p[1]) : 0.0f;
-    }
-    return r;
-}
+/* An unsigned type of the bytes of a pair, because the compiler waits for a load before it puts
+ * halves of a register together. */
+template <typename T> struct pair_word {
+    typedef uint32_t type;
+};
+template <> struct pair_word<float> {
+    typedef uint64_t type;
+};
 
-/* Reads the first n of N pixels of a line of `size`, `step` apart from `at` on; the others, and
- * pixels outside, are 0. */
+/* Reads N pixels of a line of `size`, `step` apart from `at` on; pixels outside are 0. All loads
+ * are issued before the first one is used. */
 template <typename T, int N, bool ALIGNED>
 static __device__ __forceinline__ void read_line(const T *line, int at, int step, int size,
-                                                 pairing a, int n, float2 *out)
+                                                 pairing a, float2 *out)
 {
-    float2 none;
-    none.x = none.y = 0.0f;
+    typedef typename pair_word<T>::type word;
+    word raw[N];
+    const T *p = line + (int64_t)at * a.channels;
+    int64_t by = (int64_t)step * a.channels;
+#pragma unroll
+    for (int i = 0; i < N; i++, p += by) {
+        raw[i] = 0;
+        if ((unsigned)(at + i * step) >= (unsigned)size) continue;
+        if (ALIGNED) {
+            raw[i] = *reinterpret_cast<const word *>(p);
+        } else {
+            pl_pack<T, 2> one;
+            one.v[0] = p[0];
+            one.v[1] = a.both ? p[1] : pl_elem<T>::put(0);
+            memcpy(&raw[i], &one, sizeof one);
+        }
+    }
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        int q = at + i * step;
-        out[i] = i < n && (unsigned)q < (unsigned)size
-                     ? two<T, ALIGNED>(line + (int64_t)q * a.channels, a)
-                     : none;
+        pl_pack<T, 2> two;
+        memcpy(&two, &raw[i], sizeof two);
+        out[i].x = pl_elem<T>::get(two.v[0]);
+        out[i].y = pl_elem<T>::get(two.v[1]);
     }
 }
 
@@ -147,7 +156,8 @@ static __device__ __forceinline__ void add_tap(const float *f, const float2 *in,
     }
 }
 
-/* One tile of results, K taps of a row at a time. filter: at the thread's channels. */
+/* One tile of results: K taps of a row at a time, the taps that are left one by one. filter: at the
+ * thread's channels. */
 template <typename T, int K, int EVERY>
 static __device__ __forceinline__ void tile_sums(const strip_shape &s, pairing a, const T *image,
                                                  const float *filter, int line, const spot &y,
@@ -155,29 +165,32 @@ static __device__ __forceinline__ void tile_sums(const strip_shape &s, pairing a
 {
     enum { N = (COLUMNS - 1) * EVERY + K };
     const axis &v = s.d[1], &h = s.d[2];
-    int n = (ROWS - 1) * v.every + y.taps;
+    int n = (ROWS - 1) * v.every + y.taps, apart = h.every * x.step, m0;
     for (int i = 0; i < n; i++) {
         int q = y.at + i * y.step;
         if ((unsigned)q >= (unsigned)v.from) continue;
         const T *from = image + (int64_t)q * h.from * s.channels;
-        for (int m0 = 0; m0 < x.taps; m0 += K) {
-            float2 in[EVERY ? N : COLUMNS];
-            if (EVERY)
-                read_line<T, N, true>(from, x.at + m0 * x.step, x.step, h.from, a,
-                                      (COLUMNS - 1) * EVERY + x.taps - m0, in);
-            else
-                read_line<T, COLUMNS, false>(from, x.at + m0 * x.step, h.every * x.step, h.from, a,
-                                             COLUMNS, in);
+        const float *row = filter + (y.first * h.kernel + x.first) * line;
+        for (m0 = 0; EVERY && m0 + K <= x.taps; m0 += K) {
+            float2 in[EVERY ? N : 1];
+            read_line<T, EVERY ? N : 1, true>(from, x.at + m0 * x.step, x.step, h.from, a, in);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 int k = i - r * v.every;
                 if (k < 0 || k >= y.taps) continue;
-                const float *f =
-                    filter + ((y.first + k * y.by) * h.kernel + x.first + m0 * x.by) * line;
+                const float *f = row + (k * y.by * h.kernel + m0 * x.by) * line;
 #pragma unroll
-                for (int m = 0; m < K; m++)
-                    if (m0 + m < x.taps)
-                        add_tap(f + m * x.by * line, in + m, EVERY ? EVERY : 1, sum[r]);
+                for (int m = 0; m < K; m++) add_tap(f + m * x.by * line, in + m, EVERY, sum[r]);
+            }
+        }
+        for (; m0 < x.taps; m0++) {
+            float2 in[COLUMNS];
+            read_line<T, COLUMNS, EVERY != 0>(from, x.at + m0 * x.step, apart, h.from, a, in);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                int k = i - r * v.every;
+                if (k < 0 || k >= y.taps) continue;
+                add_tap(row + (k * y.by * h.kernel + m0 * x.by) * line, in, 1, sum[r]);
             }
         }
     }
@@ -284,20 +297,17 @@ static __global__ void __launch_bounds__(THREADS, 2)
         float2 d[COLUMNS], in[N];
         const T *to = dy + ((b * d0.to + p0) * d1.to + p1) * d2.to * s.channels + c;
         const T *from = x + ((b * d0.from + q0) * d1.from + q1) * d2.from * s.channels + c;
-        read_line<T, COLUMNS, EVERY != 0>(to, h.to, h.apart, d2.to, a, COLUMNS, d);
+        read_line<T, COLUMNS, EVERY != 0>(to, h.to, h.apart, d2.to, a, d);
         read_line<T, N, EVERY != 0>(from, h.at + m0 * h.step, EVERY ? h.step : d2.every * h.step,
-                                    d2.from, a,
-                                    EVERY ? (COLUMNS - 1) * EVERY + d2.kernel - m0 : COLUMNS, in);
+                                    d2.from, a, in);
 #pragma unroll
-        for (int m = 0; m < K; m++) {
-            if (m0 + m >= d2.kernel) continue;
+        for (int m = 0; m < K; m++)
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++) {
                 float2 pixel = in[j * (EVERY ? EVERY : 1) + m];
                 sum[m].x = fmaf(pixel.x, d[j].x, sum[m].x);
                 sum[m].y = fmaf(pixel.y, d[j].y, sum[m].y);
             }
-        }
     }
     int64_t at = ((int64_t)sample * s.slices + blockIdx.x) * s.taps + line * d2.kernel + m0;
 #pragma unroll
@@ -341,18 +351,13 @@ template <typename T> static __global__ void join_slices(strip_shape s, const fl
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-/* Returns the most taps along the last dimension that one result has. */
-static int taps_across(const strip_shape *s)
-{
-    const axis *a = &s->d[2];
-    return s->back ? (int)pl_ceil_div(a->kernel, a->stride) : a->kernel;
-}
-
 /* Returns the taps of a row that a kernel takes at once. */
 static int taps_at_once(const strip_shape *s)
 {
-    if (s->d[2].every > 2) return 1;
-    return taps_across(s) <= 3 && s->d[2].every == 1 ? 3 : 7;
+    const axis *a = &s->d[2];
+    int64_t taps = s->back ? pl_ceil_div(a->kernel, a->stride) : a->kernel;
+    if (a->every > 2) return 1;
+    return taps <= 4 ? 3 : taps <= 6 || a->every == 2 ? 5 : 7;
 }
 
 /* Divides the pairs of channels into equal chunks of at most `most` pairs. */
@@ -481,8 +486,10 @@ static void launch(strip_shape s, int kind, const void *a, const void *b, const 
  if (once == k && every == e) launch_kind<T, k, e>(s, kind, a, b, bias, out, work)
     CASE(1, 0);
     CASE(3, 1);
+    CASE(5, 1);
     CASE(7, 1);
-    CASE(7, 2);
+    CASE(3, 2);
+    CASE(5, 2);
 #undef CASE
 }
 
