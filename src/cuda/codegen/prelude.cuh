@@ -244,8 +244,35 @@ ONE(relu, x <= (R)0 ? (R)0 : x)
 TWO(leaky_relu, x > 0 ? x : x * y)
 // Same bits as p_leaky_relu for slopes in (0, 1], with one comparison less.
 DEV float p_leaky_max(float x, float y) { return fmaxf(x, x * y); }
-MATH(gelu, 0.5f * x * (1.0f + erff(x * 0.70710678f)), 0.5 * x * (1.0 + erf(x * 0.7071067811865476)))
-MATH(gelu_slope, 0.5f * (1.0f + erff(x * 0.70710678f)) + 0.39894228f * fminf(fmaxf(x, -15.5f), 15.5f) * expf(-0.5f * x * x), 0.5 * (1.0 + erf(x * 0.7071067811865476)) + 0.3989422804014327 * fmin(fmax(x, -40.0), 40.0) * exp(-0.5 * x * x))
+// Returns the normal distribution's upper tail at |x|, and e^(-x^2/2) in *e: e P(t), t = 1/(1 + 0.28 |x|).
+// Fit 1.5e-8, 7e-5 relative up to 5; one exponential and one reciprocal, where erff and expf take twice as long.
+DEV float p_tail(float x, float *e)
+{
+    const float t = p_inv(__fmaf_rn(0.28f, fabsf(x), 1.0f));
+    float q = -0.106861127f;
+    q = __fmaf_rn(q, t, 0.394260388f);
+    q = __fmaf_rn(q, t, -0.244258627f);
+    q = __fmaf_rn(q, t, 0.274888491f);
+    q = __fmaf_rn(q, t, 0.0650534349f);
+    q = __fmaf_rn(q, t, 0.116917425f);
+    *e = p_exp(-0.5f * x * x);
+    return *e * (q * t);
+}
+DEV float p_gelu(float x)
+{
+    float e, tail = p_tail(x, &e);
+    return x * (x > 0.0f ? 1.0f - tail : tail);
+}
+DEV double p_gelu(double x) { return 0.5 * x * (1.0 + erf(x * 0.7071067811865476)); }
+DEV float p_gelu_slope(float x)
+{
+    float e, tail = p_tail(x, &e);
+    return __fmaf_rn(0.39894228f * fminf(fmaxf(x, -15.5f), 15.5f), e, x > 0.0f ? 1.0f - tail : tail);
+}
+DEV double p_gelu_slope(double x)
+{
+    return 0.5 * (1.0 + erf(x * 0.7071067811865476)) + 0.3989422804014327 * fmin(fmax(x, -40.0), 40.0) * exp(-0.5 * x * x);
+}
 MATH(gelu_tanh, 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x))), 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))))
 DEV int p_is_nan(float x) { return x != x; }
 DEV int p_is_nan(double x) { return x != x; }
