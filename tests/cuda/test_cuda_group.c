@@ -26,6 +26,7 @@ static void chain(pl_graph *g, pl_val x, pl_val y)
     pl_output(g, "b", pl_leaky_relu(g, pl_sub(g, pl_mul(g, a, x), pl_scale(g, y, 0.3)), 0.1));
     pl_output(g, "c", pl_gt(g, a, y));
     pl_output(g, "d", pl_select(g, pl_le(g, x, y), pl_gelu(g, x), pl_tanh(g, y)));
+    pl_output(g, "e", pl_gelu_slope(g, pl_scale(g, x, 4)));
 }
 
 static void bias_relu(pl_graph *g, pl_val x, pl_val y)
