@@ -2,10 +2,9 @@
  *
  * A thread owns two neighbouring channels and a tile of ROWS x COLUMNS results. It reads every row
  * of the tile's window once, as f32 in registers, and uses a pixel for all taps that meet it: a
- * filter of 7 x 7 is bound by multiplications, smaller ones by memory. Kernels know the stride
- * across at compile time, 1 or 2. With a larger one, and where pairs of channels are not aligned
- * (EVERY is 0), a pixel is read for each tap; the order of sums is the same. The
- * filter of a chunk of channels lies in shared memory. One description serves the
+ * filter of 7 x 7 is bound by multiplications, smaller ones by memory. With a stride across, and
+ * where pairs of channels are not aligned (K is 0), a pixel is read for each tap; the order of sums
+ * is the same. The filter of a chunk of channels lies in shared memory. One description serves the
  * forward pass and the data gradient, along each dimension (struct spot): result j reads positions
  * at + (j * every + m) * step of the other side for taps first + m * by.
  *
@@ -14,7 +13,7 @@
  *   gradient, stride s  results s apart form a tile, because they have the same taps
  *
  * The filter's gradient: a thread owns two channels and a row of up to K taps. It sums over strips
- * of COLUMNS pixels of one slice of all strips. Threads of a block add their sums in a fixed order,
+ * of COLUMNS pixels of one slice of all strips; a stride EVERY of 0 is any, and not aligned. Threads of a block add their sums in a fixed order,
  * and a second kernel adds the slices in a fixed order. Sums depend on shapes only.
  */
 #include "cuda/conv/conv.h"
@@ -144,26 +143,25 @@ static __device__ void read_filter(const strip_shape &s, const T *w, int c0, int
     }
 }
 
-/* Adds tap f[0], f[1] of the pixels in[0], in[every], ... to a row of results. */
-static __device__ __forceinline__ void add_tap(const float *f, const float2 *in, int every,
-                                               float2 *sum)
+/* Adds tap f[0], f[1] of the pixels in[0], in[1], ... to a row of results. */
+static __device__ __forceinline__ void add_tap(const float *f, const float2 *in, float2 *sum)
 {
     float a = f[0], b = f[1];
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++) {
-        sum[j].x = fmaf(in[j * every].x, a, sum[j].x);
-        sum[j].y = fmaf(in[j * every].y, b, sum[j].y);
+        sum[j].x = fmaf(in[j].x, a, sum[j].x);
+        sum[j].y = fmaf(in[j].y, b, sum[j].y);
     }
 }
 
 /* One tile of results: K taps of a row at a time, the taps that are left one by one. filter: at the
  * thread's channels. */
-template <typename T, int K, int EVERY>
+template <typename T, int K>
 static __device__ __forceinline__ void tile_sums(const strip_shape &s, pairing a, const T *image,
                                                  const float *filter, int line, const spot &y,
                                                  const spot &x, float2 (*sum)[COLUMNS])
 {
-    enum { N = (COLUMNS - 1) * EVERY + K };
+    enum { N = COLUMNS - 1 + (K ? K : 1) };
     const axis &v = s.d[1], &h = s.d[2];
     int n = (ROWS - 1) * v.every + y.taps, apart = h.every * x.step, m0;
     for (int i = 0; i < n; i++) {
@@ -171,26 +169,26 @@ static __device__ __forceinline__ void tile_sums(const strip_shape &s, pairing a
         if ((unsigned)q >= (unsigned)v.from) continue;
         const T *from = image + (int64_t)q * h.from * s.channels;
         const float *row = filter + (y.first * h.kernel + x.first) * line;
-        for (m0 = 0; EVERY && m0 + K <= x.taps; m0 += K) {
-            float2 in[EVERY ? N : 1];
-            read_line<T, EVERY ? N : 1, true>(from, x.at + m0 * x.step, x.step, h.from, a, in);
+        for (m0 = 0; K && h.every == 1 && m0 + K <= x.taps; m0 += K) {
+            float2 in[N];
+            read_line<T, N, true>(from, x.at + m0 * x.step, x.step, h.from, a, in);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 int k = i - r * v.every;
                 if (k < 0 || k >= y.taps) continue;
                 const float *f = row + (k * y.by * h.kernel + m0 * x.by) * line;
 #pragma unroll
-                for (int m = 0; m < K; m++) add_tap(f + m * x.by * line, in + m, EVERY, sum[r]);
+                for (int m = 0; m < K; m++) add_tap(f + m * x.by * line, in + m, sum[r]);
             }
         }
         for (; m0 < x.taps; m0++) {
             float2 in[COLUMNS];
-            read_line<T, COLUMNS, EVERY != 0>(from, x.at + m0 * x.step, apart, h.from, a, in);
+            read_line<T, COLUMNS, K != 0>(from, x.at + m0 * x.step, apart, h.from, a, in);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 int k = i - r * v.every;
                 if (k < 0 || k >= y.taps) continue;
-                add_tap(row + (k * y.by * h.kernel + m0 * x.by) * line, in, 1, sum[r]);
+                add_tap(row + (k * y.by * h.kernel + m0 * x.by) * line, in, sum[r]);
             }
         }
     }
@@ -227,8 +225,8 @@ static __device__ __forceinline__ void write_tile(const strip_shape &s, pairing 
 }
 
 /* Forward and the data gradient. grid: (groups of tiles, chunks of channels, samples or 1) */
-template <typename T, int K, int EVERY>
-static __global__ void __launch_bounds__(THREADS, EVERY == 2 ? 1 : 2)
+template <typename T, int K>
+static __global__ void __launch_bounds__(THREADS, 2)
     tiles(strip_shape s, const T *from, const T *w, const T *bias, T *to)
 {
     PL_SHARED(float, filter);
@@ -256,12 +254,12 @@ static __global__ void __launch_bounds__(THREADS, EVERY == 2 ? 1 : 2)
             for (int k = 0; k < deep.kernel; k++) {
                 int q = meets(deep, s.back, (int)z, k);
                 if (q < 0) continue;
-                tile_sums<T, K, EVERY>(s, a, from + (sample * deep.from + q) * in_image + c,
-                                       filter + k * s.d[1].kernel * s.d[2].kernel * line + 2 * pair,
-                                       line, y, x, sum);
+                tile_sums<T, K>(s, a, from + (sample * deep.from + q) * in_image + c,
+                                filter + k * s.d[1].kernel * s.d[2].kernel * line + 2 * pair, line,
+                                y, x, sum);
             }
-            write_tile<T, EVERY != 0>(s, a, to + (sample * deep.to + z) * out_image + c, bias, c, y,
-                                      x, sum);
+            write_tile<T, K != 0>(s, a, to + (sample * deep.to + z) * out_image + c, bias, c, y, x,
+                                  sum);
         }
     }
 }
@@ -357,7 +355,7 @@ static int taps_at_once(const strip_shape *s)
     const axis *a = &s->d[2];
     int64_t taps = s->back ? pl_ceil_div(a->kernel, a->stride) : a->kernel;
     if (a->every > 2) return 1;
-    return taps <= 4 ? 3 : taps <= 6 || a->every == 2 ? 5 : 7;
+    return taps <= 4 || a->every == 2 ? 3 : taps <= 6 ? 5 : 7;
 }
 
 /* Divides the pairs of channels into equal chunks of at most `most` pairs. */
@@ -452,45 +450,56 @@ extern "C" size_t pl_depthwise_strip_work(const pl_depthwise *d)
            (size_t)(d->step_n ? s.n : 1);
 }
 
-template <typename T, int K, int EVERY>
-static void launch_kind(const strip_shape &s, int kind, const void *a, const void *b,
-                        const void *bias, void *out, void *work)
+template <typename T, int K>
+static void launch_tiles(const strip_shape &s, const void *a, const void *b, const void *bias,
+                         void *out)
 {
-    unsigned chunks = (unsigned)pl_ceil_div(s.channels, 2 * s.pairs), samples = s.step_n ? s.n : 1;
-    if (kind == PL_CONV_DW) {
-        dim3 grid(s.slices, chunks, samples * s.groups * s.parts), adders(32, 8);
-        PL_LAUNCH((strips<T, K, EVERY>), grid, THREADS, 0, s, (const T *)a, (const T *)b,
-                  (float *)work);
-        PL_LAUNCH((join_slices<T>), pl_blocks((int64_t)samples * s.taps * s.channels, 32), adders,
-                  0, s, (const float *)work, (T *)out);
-        return;
-    }
+    int64_t chunks = pl_ceil_div(s.channels, 2 * s.pairs), samples = s.step_n ? s.n : 1;
     int64_t side = pl_grid_side(), deep = samples < side ? samples : side;
     int64_t want = pl_ceil_div(s.tiles, s.lanes), most = pl_ceil_div(BLOCKS, chunks * deep);
-    dim3 grid((unsigned)(want < most ? want : most), chunks, (unsigned)deep);
-    PL_LAUNCH((tiles<T, K, EVERY>), grid, THREADS, sizeof(float) * s.taps * (2 * s.pairs + 2), s,
+    dim3 grid((unsigned)(want < most ? want : most), (unsigned)chunks, (unsigned)deep);
+    PL_LAUNCH((tiles<T, K>), grid, THREADS, sizeof(float) * s.taps * (2 * s.pairs + 2), s,
               (const T *)a, (const T *)b, (const T *)bias, (T *)out);
 }
 
+template <typename T, int K, int EVERY>
+static void launch_strips(strip_shape s, const void *a, const void *b, void *out, void *work)
+{
+    unsigned chunks = (unsigned)pl_ceil_div(s.channels, 2 * s.pairs), samples = s.step_n ? s.n : 1;
+    s.parts = (int)pl_ceil_div(s.d[2].kernel, K);
+    dim3 grid(s.slices, chunks, samples * s.groups * s.parts), adders(32, 8);
+    PL_LAUNCH((strips<T, K, EVERY>), grid, THREADS, 0, s, (const T *)a, (const T *)b,
+              (float *)work);
+    PL_LAUNCH((join_slices<T>), pl_blocks((int64_t)samples * s.taps * s.channels, 32), adders, 0, s,
+              (const float *)work, (T *)out);
+}
+
 template <typename T>
-static void launch(strip_shape s, int kind, const void *a, const void *b, const void *bias,
+static void launch(const strip_shape &s, int kind, const void *a, const void *b, const void *bias,
                    void *out, void *work)
 {
-    const void *data = kind == PL_CONV_DW ? b : out;
     int64_t two = 2 * (int64_t)sizeof(T);
-    bool aligned = s.channels % 2 == 0 && pl_widest_at(pl_widest_at(two, a), data) == two;
-    int every = aligned && s.d[2].every <= 2 ? s.d[2].every : 0;
-    int once = every ? taps_at_once(&s) : 1;
-    s.parts = (int)pl_ceil_div(s.d[2].kernel, once);
-#define CASE(k, e)                                                                                 \
- if (once == k && every == e) launch_kind<T, k, e>(s, kind, a, b, bias, out, work)
-    CASE(1, 0);
-    CASE(3, 1);
-    CASE(5, 1);
-    CASE(7, 1);
-    CASE(3, 2);
-    CASE(5, 2);
-#undef CASE
+    int every = s.d[2].every, once = taps_at_once(&s);
+    bool sums = kind == PL_CONV_DW;
+    bool aligned = s.channels % 2 == 0 && pl_widest_at(pl_widest_at(two, a), sums ? b : out) == two;
+    if (!sums && !aligned)
+        launch_tiles<T, 0>(s, a, b, bias, out);
+    else if (!sums && once <= 3)
+        launch_tiles<T, 3>(s, a, b, bias, out);
+    else if (!sums && once == 5)
+        launch_tiles<T, 5>(s, a, b, bias, out);
+    else if (!sums)
+        launch_tiles<T, 7>(s, a, b, bias, out);
+    else if (!aligned || every > 2)
+        launch_strips<T, 1, 0>(s, a, b, out, work);
+    else if (every == 2)
+        launch_strips<T, 3, 2>(s, a, b, out, work);
+    else if (once == 3)
+        launch_strips<T, 3, 1>(s, a, b, out, work);
+    else if (once == 5)
+        launch_strips<T, 5, 1>(s, a, b, out, work);
+    else
+        launch_strips<T, 7, 1>(s, a, b, out, work);
 }
 
 extern "C" pl_status pl_depthwise_strip_run(const pl_depthwise *d, const void *a, const void *b,
