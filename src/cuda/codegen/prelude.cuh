@@ -244,8 +244,8 @@ ONE(relu, x <= (R)0 ? (R)0 : x)
 TWO(leaky_relu, x > 0 ? x : x * y)
 // Same bits as p_leaky_relu for slopes in (0, 1], with one comparison less.
 DEV float p_leaky_max(float x, float y) { return fmaxf(x, x * y); }
-// Returns the normal distribution's upper tail at |x|, and e^(-x^2/2) in *e: e P(t), t = 1/(1 + 0.28 |x|).
-// Fit 1.5e-8, 7e-5 relative up to 5; one exponential and one reciprocal, where erff and expf take twice as long.
+// Returns the normal distribution's upper tail at |x|, and e^(-x^2/2) in *e. The tail is e P(t),
+// t = 1/(1 + 0.28 |x|); fit 1.5e-8, relative 7e-5 up to 5. One exponential and one reciprocal.
 DEV float p_tail(float x, float *e)
 {
     const float t = p_inv(__fmaf_rn(0.28f, fabsf(x), 1.0f));

@@ -13,8 +13,9 @@
  *   gradient, stride s  results s apart form a tile, because they have the same taps
  *
  * The filter's gradient: a thread owns two channels and a row of up to K taps. It sums over strips
- * of COLUMNS pixels of one slice of all strips; a stride EVERY of 0 is any, and not aligned. Threads of a block add their sums in a fixed order,
- * and a second kernel adds the slices in a fixed order. Sums depend on shapes only.
+ * of COLUMNS pixels of one slice of all strips; EVERY is the stride across, 0: any, not aligned.
+ * Threads of a block add their sums in a fixed order, and a second kernel adds the slices in a
+ * fixed order. Sums depend on shapes only.
  */
 #include "cuda/conv/conv.h"
 #include "cuda/device/launch.h"
