@@ -155,6 +155,18 @@ typedef struct pl_file_layout {
     bool flat;
 } pl_file_layout;
 
+/* How the session stores a slot of a floating-point type. Quantized forms store blocks of 64
+ * elements as codes of 8 or 4 bits and one f32 scale: 1.06 bytes per element, 0.56 with NF4. */
+typedef enum pl_quant {
+    PL_QUANT_NONE, /* as its type says */
+    PL_QUANT_FP8,  /* the 253 finite values of e4m3 */
+    PL_QUANT_INT8, /* 255 values at equal distances */
+    PL_QUANT_NF4, /* 16 values, each as likely as the others for normal data (Dettmers et al. 2023) */
+    PL_N_QUANTS
+} pl_quant;
+PL_API const char *pl_quant_name(pl_quant q); /* "none", "fp8", "int8", "nf4" */
+PL_API bool pl_quant_parse(const char *name, pl_quant *out);
+
 typedef struct pl_slot {
     const char *name; /* the name in files, PyTorch's where there is one */
     pl_type type;
@@ -169,7 +181,13 @@ typedef struct pl_slot {
     int32_t shards, shard;
     pl_type whole;
     bool as_bf16; /* a weight that model code sees as f32 and that is stored as bf16 */
+    /* A frozen weight that is stored in fewer bits. Model code, files and pl_session_read_slot see
+     * elements of `type`; a pass makes programs read codes and dequantize them. */
+    pl_quant quant;
 } pl_slot;
+/* Returns the type in memory: `type`, or the bytes of a quantized slot. */
+PL_API pl_type pl_slot_stored(const pl_slot *s);
+PL_API size_t pl_slot_bytes(const pl_slot *s); /* of that type */
 /* Returns the type of the whole slot, sharded or not. */
 static inline const pl_type *pl_slot_type(const pl_slot *s)
 {
@@ -186,6 +204,9 @@ PL_API int pl_store_find(const pl_store *s, const char *name); /* -1 if none */
 PL_API int pl_store_count(const pl_store *s);
 PL_API const pl_slot *pl_store_slot(const pl_store *s, int index);
 PL_API void pl_store_set_trainable(pl_store *s, int index, bool on);
+/* Before the first program over the store is compiled. The slot is whole and of a floating-point
+ * type, and no program assigns it. */
+PL_API void pl_store_set_quant(pl_store *s, int index, pl_quant q);
 PL_API void pl_store_set_decay(pl_store *s, int index, bool on);
 PL_API void pl_store_set_init(pl_store *s, int index, pl_init init);
 

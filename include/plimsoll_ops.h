@@ -118,6 +118,8 @@ PL_API pl_val pl_min_over(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 /* Computes mean and biased variance in one pass, in f32 for bf16 and f16 inputs. */
 PL_API void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean, pl_val *var);
 PL_API pl_val pl_argmax(pl_graph *g, pl_val x, int axis); /* i32, first of equals */
+/* The elements of a quantized slot, whose bytes x is, as numbers of `type`. No gradient. */
+PL_API pl_val pl_dequantize(pl_graph *g, pl_val x, pl_quant form, const pl_type *type);
 PL_API pl_val pl_cumsum(pl_graph *g, pl_val x, int axis, bool reverse);
 PL_API pl_val pl_softmax(pl_graph *g, pl_val x, int axis);
 PL_API pl_val pl_log_softmax(pl_graph *g, pl_val x, int axis);

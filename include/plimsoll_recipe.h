@@ -52,6 +52,10 @@ PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float 
  * safetensors file beside the pictures, under this name. */
 PL_API void pl_builder_array(pl_builder *b, const char *name, pl_val v);
 
+/* Stores the frozen weights whose names match the pattern (pl_nn_match, lives until the build ends)
+ * in this form: for a key of the recipe such as teacher.dtype. The key frozen.dtype outranks it. */
+PL_API void pl_builder_quantize(pl_builder *b, const char *pattern, pl_quant form);
+
 /* Finishes the training program: adds gradients of loss for every trainable slot, clipping,
  * optimizer, schedule, EMA and counters, according to the keys `optim.*`, `schedule.*`, `clip.*`,
  * `ema.*`, and the outputs loss, lr and grad_norm.

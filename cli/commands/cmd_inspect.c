@@ -289,8 +289,9 @@ static void print_slots(const pl_run *run)
     for (int i = 0; i < pl_store_count(s); i++) {
         const pl_slot *t = pl_store_slot(s, i);
         char type[96];
-        cli_say("  %-10s %-48s %-22s %12s\n", kinds[t->kind], t->name,
-                pl_type_text(&t->type, type, sizeof type), cli_bytes(pl_type_bytes(&t->type)));
+        cli_say("  %-10s %-48s %-22s %12s%s%s\n", kinds[t->kind], t->name,
+                pl_type_text(&t->type, type, sizeof type), cli_bytes(pl_slot_bytes(t)),
+                t->quant ? " in " : "", t->quant ? pl_quant_name(t->quant) : "");
     }
     cli_say("%s parameters, %s trainable\n", cli_count(pl_run_parameters(run, false)),
             cli_count(pl_run_parameters(run, true)));

@@ -166,6 +166,14 @@ static void offer_precision(finder *f)
         offer(f, "precision=bf16", "16-bit activations");
 }
 
+/* Offers 8 and 4 bits for frozen weights, where there are any. */
+static void offer_frozen(finder *f)
+{
+    if (pl_config_is_null(f->config, "frozen.dtype") &&
+        !offer(f, "frozen.dtype=int8", "frozen weights in 8 bits"))
+        offer(f, "frozen.dtype=nf4", "frozen weights in 4 bits");
+}
+
 static void offer_optimiser(finder *f)
 {
     const pl_config *c = f->config;
@@ -233,6 +241,7 @@ int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need,
     /* late, because it plans several times: the process then holds a few more pages, which count
      * against the candidates after it */
     offer_batch(&f);
+    if (f.n < PLAN_EDITS) offer_frozen(&f);
     if (f.n < PLAN_EDITS) offer_optimiser(&f);
     if (f.n < PLAN_EDITS) offer_resolution(&f);
     qsort(f.found, (size_t)f.n, sizeof *f.found, by_worth);

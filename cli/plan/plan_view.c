@@ -156,7 +156,7 @@ static uint64_t frozen_bytes(const pl_run *run)
     uint64_t sum = 0;
     for (int i = 0; i < pl_store_count(s); i++) {
         const pl_slot *slot = pl_store_slot(s, i);
-        if (slot->kind == PL_SLOT_PARAM && !slot->trainable) sum += pl_type_bytes(&slot->type);
+        if (slot->kind == PL_SLOT_PARAM && !slot->trainable) sum += pl_slot_bytes(slot);
     }
     return sum;
 }

@@ -73,7 +73,7 @@ static void state_bytes(const pl_run *run, uint64_t *c)
         const pl_slot *slot = pl_store_slot(s, i);
         bool weights = slot->kind == PL_SLOT_PARAM || slot->kind == PL_SLOT_BUFFER;
         if (pl_run_slot_is_below(run, i)) continue;
-        c[weights ? PL_COMP_WEIGHTS : PL_COMP_OPTIMIZER] += pl_type_bytes(&slot->type);
+        c[weights ? PL_COMP_WEIGHTS : PL_COMP_OPTIMIZER] += pl_slot_bytes(slot);
     }
 }
 

@@ -80,7 +80,7 @@ static void put_memory(FILE *f, const pl_run *run)
     for (int i = 0; i < pl_store_count(s); i++) {
         const pl_slot *slot = pl_store_slot(s, i);
         if (slot->kind == PL_SLOT_PARAM || slot->kind == PL_SLOT_BUFFER)
-            weights += pl_type_bytes(&slot->type);
+            weights += pl_slot_bytes(slot);
     }
     fprintf(
         f,

@@ -42,8 +42,9 @@ static const pl_config_entry schema[] = {
      .doc = "Teacher: channels of a latent."},
     {"teacher.freq", PL_CONFIG_INT, "256", .min = 2, .max = 65536,
      .doc = "Teacher: width of the time features."},
-    {"teacher.dtype", PL_CONFIG_CHOICE, "bf16", .choices = "bf16|fp32",
-     .doc = "Teacher: number format of its weights and activations."},
+    {"teacher.dtype", PL_CONFIG_CHOICE, "bf16", .choices = "bf16|fp32|fp8|int8|nf4",
+     .doc = "Teacher: number format of its weights and activations; fp8, int8 and nf4 store its "
+            "matrices in 8 or 4 bits and compute in bf16."},
     {"teacher.weights", PL_CONFIG_TEXT, "null",
      .doc = "Teacher weights (safetensors): a file, a folder of shards or its index.json, with "
             "the names of diffusers or of Wan."},
@@ -94,9 +95,12 @@ pl_status wan_config_of(pl_builder *b, pl_nn *m, wan_config *k)
                       .heads = (int)pl_config_int(c, "student.heads"),
                       .teacher_heads = (int)pl_config_int(c, "teacher.heads"),
                       .teacher_layers = (int)pl_config_int(c, "teacher.layers"),
-                      .teacher_dtype = strcmp(pl_config_text(c, "teacher.dtype"), "bf16") == 0
-                                           ? PL_BF16
-                                           : m->dtype};
+                      .teacher_dtype = strcmp(pl_config_text(c, "teacher.dtype"), "fp32") == 0
+                                           ? m->dtype
+                                           : PL_BF16};
+    pl_quant form;
+    if (pl_quant_parse(pl_config_text(c, "teacher.dtype"), &form))
+        pl_builder_quantize(b, "teacher.*", form);
     if (k->hidden % k->heads)
         pl_nn_fail(m, PL_ERR_CONFIG,
                    "student.hidden (%lld) must be a multiple of student.heads (%d)",

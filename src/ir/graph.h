@@ -113,6 +113,8 @@ const char *pl_node_label(const pl_graph *g, uint32_t node, char *buf, size_t ca
 pl_node pl_build(pl_graph *g, const pl_op *op, const void *attr, int n_in, const pl_val *in,
                  pl_val *outs);
 /* The common case of one output. */
+/* Reads the codes of a quantized slot: u8, as pl_slot_stored says (ops/shape/endpoints.c). */
+pl_val pl_state_codes(pl_graph *g, int slot);
 pl_val pl_build1(pl_graph *g, const pl_op *op, const void *attr, int n_in, const pl_val *in);
 /* Records the first error of the graph, scope path in front. */
 void pl_graph_fail(pl_graph *g, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);

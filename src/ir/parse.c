@@ -299,6 +299,17 @@ static pl_status check_layout(scan *s, const pl_slot *slot)
     return PL_OK;
 }
 
+/* Whether the word is the name of a quantized form. */
+static bool quant_word(const char *w, size_t n, pl_quant *out)
+{
+    for (int q = PL_QUANT_NONE + 1; q < PL_N_QUANTS; q++)
+        if (word_is(w, n, pl_quant_name((pl_quant)q))) {
+            *out = (pl_quant)q;
+            return true;
+        }
+    return false;
+}
+
 static pl_status slot_option(scan *s, pl_slot *slot)
 {
     const char *w;
@@ -309,6 +320,8 @@ static pl_status slot_option(scan *s, pl_slot *slot)
         slot->decay = true;
     } else if (word_is(w, n, "flat")) {
         slot->layout.flat = true;
+    } else if (quant_word(w, n, &slot->quant)) {
+        return PL_OK;
     } else if (word_is(w, n, "init")) {
         PL_TRY(want(s, '='));
         PL_TRY(init_value(s, &slot->init));

@@ -83,6 +83,7 @@ static void put_slot(pl_str *s, const pl_slot *slot)
         put_dims(s, slot->layout.view, slot->layout.view_rank);
     }
     if (slot->layout.flat) pl_str_add(s, " flat");
+    if (slot->quant) pl_str_addf(s, " %s", pl_quant_name(slot->quant));
     pl_str_add(s, "\n");
 }
 

@@ -1,6 +1,7 @@
 /* store.c - named slots; see plimsoll.h. Names are found through an open hash table. */
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/number/quantized.h"
 #include "base/sys.h"
 
 #include <stdio.h>
@@ -90,6 +91,9 @@ static pl_status add_slot(pl_store *s, const pl_slot *slot, int *index)
         *index = found;
         return PL_OK;
     }
+    PL_FAIL_IF(slot->quant && (slot->shards || !pl_dtype_is_float(slot->type.dtype)), PL_ERR_ARG,
+               "state \"%s\" cannot be quantized: it is %s", slot->name,
+               slot->shards ? "sharded" : "not of a floating-point type");
     for (int i = 0; i < slot->type.rank; i++)
         PL_FAIL_IF(slot->type.dim[i] < 0, PL_ERR_SHAPE, "state \"%s\" has a negative size",
                    slot->name);
@@ -134,9 +138,25 @@ const pl_slot *pl_store_slot(const pl_store *s, int index)
     return &s->slots[index];
 }
 
+pl_type pl_slot_stored(const pl_slot *s)
+{
+    return s->quant ? PL_TYPE(PL_U8, pl_quant_bytes(s->quant, pl_type_elems(&s->type))) : s->type;
+}
+
+size_t pl_slot_bytes(const pl_slot *s)
+{
+    pl_type t = pl_slot_stored(s);
+    return pl_type_bytes(&t);
+}
+
 void pl_store_set_trainable(pl_store *s, int index, bool on)
 {
     if (index >= 0 && index < s->n) s->slots[index].trainable = on;
+}
+
+void pl_store_set_quant(pl_store *s, int index, pl_quant q)
+{
+    if (index >= 0 && index < s->n) s->slots[index].quant = q;
 }
 
 void pl_store_set_decay(pl_store *s, int index, bool on)

@@ -64,10 +64,13 @@ static pl_status verify_slot(const pl_graph *g, uint32_t n, bool *assigned)
     const pl_slot *s = pl_store_slot(g->store, slot);
     uint32_t v = r->op->flags & PL_OP_EFFECT ? g->edges[r->in] : r->out;
     char a[96], b[96];
-    PL_FAIL_IF(!pl_type_equal(&s->type, &g->vals[v].type), PL_ERR_GRAPH,
-               "slot \"%s\" is %s, node %u has %s", s->name, pl_type_text(&s->type, a, sizeof a), n,
-               pl_type_text(&g->vals[v].type, b, sizeof b));
+    pl_type t = pl_slot_stored(s); /* model code reads the slot's own type (pass/quantize.c) */
+    PL_FAIL_IF(!pl_type_equal(&t, &g->vals[v].type) && !pl_type_equal(&s->type, &g->vals[v].type),
+               PL_ERR_GRAPH, "slot \"%s\" is %s, node %u has %s", s->name,
+               pl_type_text(&t, a, sizeof a), n, pl_type_text(&g->vals[v].type, b, sizeof b));
     if (!(r->op->flags & PL_OP_EFFECT)) return PL_OK;
+    PL_FAIL_IF(s->quant, PL_ERR_GRAPH, "slot \"%s\" is quantized: no program can assign it",
+               s->name);
     PL_FAIL_IF(assigned[slot], PL_ERR_GRAPH, "slot \"%s\" is assigned twice in one program",
                s->name);
     assigned[slot] = true;

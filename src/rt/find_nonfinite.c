@@ -92,7 +92,7 @@ pl_status pl_session_bad_slot(pl_session *s, int *slot)
         const pl_type *t = &pl_store_slot(s->store, i)->type;
         int64_t where = -1;
         double value;
-        if (pl_dtype_is_float(t->dtype))
+        if (pl_dtype_is_float(t->dtype) && !pl_store_slot(s->store, i)->quant)
             PL_TRY(look(s, t, s->state + s->slot_at[i], &where, &value));
         if (where >= 0) *slot = i;
     }

@@ -167,7 +167,8 @@ static int64_t block_elems(const pl_session *s, size_t elem)
     return (int64_t)(bytes / elem > 64 ? bytes / elem / 64 * 64 : 1);
 }
 
-/* A slot that lives below the device: its values pass through one block of host memory. */
+/* A slot that lives below the device or is quantized: its values pass through one block of host
+ * memory. */
 static pl_status init_below(pl_session *s, int i, uint64_t seed)
 {
     const pl_slot *slot = pl_store_slot(s->store, i);
@@ -190,8 +191,8 @@ static pl_status init_below(pl_session *s, int i, uint64_t seed)
 
 static pl_status init_slot(pl_session *s, int i, uint64_t seed)
 {
-    if (pl_home_level(s->homes, i)) return init_below(s, i, seed);
     const pl_slot *slot = pl_store_slot(s->store, i);
+    if (pl_home_level(s->homes, i) || slot->quant) return init_below(s, i, seed);
     size_t elem = pl_dtype_bytes(slot->type.dtype);
     char *to = s->state + s->slot_at[i];
     int64_t begin, all = elems_here(slot, &begin);

@@ -138,6 +138,18 @@ bool pl_session_is_watched(const pl_session *s, const pl_bound_program *b);
 /* Runs unit by unit. */
 pl_status pl_session_run_watched(pl_session *s, pl_bound_program *b, uint32_t *failed) PL_MUST_USE;
 
+/* Reads or writes bytes of a slot as they are in memory; the range is checked. */
+pl_status pl__slot_read_stored(pl_session *s, int slot, uint64_t at, void *to,
+                               size_t bytes) PL_MUST_USE;
+pl_status pl__slot_write_stored(pl_session *s, int slot, uint64_t at, const void *from,
+                                size_t bytes) PL_MUST_USE;
+/* quantized_slot.c: the same for a quantized slot, whose bytes are counted in its own type. What is
+ * written begins at a block of PL_QUANT_BLOCK elements, and ends at one or at the slot's end. */
+pl_status pl__slot_read_quantized(pl_session *s, int slot, uint64_t at, void *to,
+                                  size_t bytes) PL_MUST_USE;
+pl_status pl__slot_write_quantized(pl_session *s, int slot, uint64_t at, const void *from,
+                                   size_t bytes) PL_MUST_USE;
+
 /* program_levels.c: predicts the plan with its moves. begin_ns, move_ns: see pl_level_time. */
 pl_status pl__program_level_time(const pl_program *p, double *begin_ns, double *move_ns,
                                  pl_level_times *out) PL_MUST_USE;

@@ -146,7 +146,7 @@ static pl_status lay_out_state(pl_session *s)
     s->slot_at = pl_arena_new(&s->mem, uint64_t, s->n_slots + 1);
     if (!s->slot_at) return PL_ERR_MEMORY;
     for (int i = 0; i < s->n_slots; i++) {
-        uint64_t bytes = pl_type_bytes(&pl_store_slot(s->store, i)->type);
+        uint64_t bytes = pl_slot_bytes(pl_store_slot(s->store, i));
         if (pl_home_level(s->homes, i)) bytes = 0; /* not in this block */
         s->slot_at[i + 1] =
             s->slot_at[i] + (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
@@ -314,7 +314,8 @@ pl_bound_program *pl_session_find(const pl_session *s, const pl_program *p)
 /* ---- access ----------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
-    bool is = slot >= 0 && slot < s->n_slots && !pl_home_level(s->homes, slot);
+    bool is = slot >= 0 && slot < s->n_slots && !pl_home_level(s->homes, slot) &&
+              !pl_store_slot(s->store, slot)->quant;
     return is ? s->dev->access->host_address(s->state + s->slot_at[slot]) : NULL;
 }
 
@@ -329,9 +330,8 @@ static pl_status check_part(const pl_session *s, int slot, uint64_t at, size_t b
     return PL_OK;
 }
 
-pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to, size_t bytes)
+pl_status pl__slot_read_stored(pl_session *s, int slot, uint64_t at, void *to, size_t bytes)
 {
-    PL_TRY(check_part(s, slot, at, bytes));
     uint8_t level = pl_home_level(s->homes, slot);
     if (level) PL_TRY(pl_session_wait(s));
     if (level) return pl_levels_read(s->levels, level, s->homes->offset[slot] + at, to, bytes);
@@ -345,10 +345,9 @@ pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to, s
     return PL_OK;
 }
 
-pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void *from,
+pl_status pl__slot_write_stored(pl_session *s, int slot, uint64_t at, const void *from,
                                 size_t bytes)
 {
-    PL_TRY(check_part(s, slot, at, bytes));
     uint8_t level = pl_home_level(s->homes, slot);
     if (level) PL_TRY(pl_session_wait(s));
     if (level) return pl_levels_write(s->levels, level, s->homes->offset[slot] + at, from, bytes);
@@ -360,6 +359,21 @@ pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void
         PL_TRY(s->dev->access->put(s, to + done, block, n));
     }
     return PL_OK;
+}
+
+pl_status pl_session_read_slot(pl_session *s, int slot, uint64_t at, void *to, size_t bytes)
+{
+    PL_TRY(check_part(s, slot, at, bytes));
+    return pl_store_slot(s->store, slot)->quant ? pl__slot_read_quantized(s, slot, at, to, bytes)
+                                                : pl__slot_read_stored(s, slot, at, to, bytes);
+}
+
+pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, const void *from,
+                                size_t bytes)
+{
+    PL_TRY(check_part(s, slot, at, bytes));
+    return pl_store_slot(s->store, slot)->quant ? pl__slot_write_quantized(s, slot, at, from, bytes)
+                                                : pl__slot_write_stored(s, slot, at, from, bytes);
 }
 
 void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type)

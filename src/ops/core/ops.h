@@ -10,4 +10,8 @@
 #define PL_OP(name) extern const pl_op pl_op_##name;
 #include "ir/ops.def"
 
+/* Returns x, which is dequantized in f32, dequantized in the 16-bit type `to`: the same bits as a
+ * cast of x. PL_NO_VAL for other values and types. */
+pl_val pl_dequantize_as(pl_graph *g, pl_val x, pl_dtype to);
+
 #endif

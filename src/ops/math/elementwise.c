@@ -490,6 +490,13 @@ static void cast_vjp(const pl_vjp *v)
     v->gin[0] = pl_cast(v->g, D, pl_val_type(v->g, A).dtype);
 }
 
+/* A weight is dequantized in the type that its reader wants. */
+static pl_val simplify_cast(pl_graph *g, const void *attr, const pl_val *in, int n_in)
+{
+    (void)n_in;
+    return pl_dequantize_as(g, in[0], ((const pl_cast_attr *)attr)->to);
+}
+
 static const pl_kernel cast_kernels[] = {{"ref", NULL, NULL, NULL, cast_ref}, PL_KERNEL_END};
 static const pl_case cast_cases[] = {{{"f32[3,5]"}, "to=f64", {{-2, 2, false}}},
                                      {{"f32[7]"}, "to=bf16", {{-2, 2, false}}},
@@ -511,6 +518,7 @@ const pl_op pl_op_cast = {
     .vjp = cast_vjp,
     .cpu = cast_kernels,
     .cases = cast_cases,
+    .simplify = simplify_cast,
     .scaling = &pl_map_scaling[PL_SCALAR_CAST],
 };
 

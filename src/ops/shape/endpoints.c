@@ -102,6 +102,16 @@ pl_val pl_state(pl_graph *g, int slot)
     return pl_build1(g, &pl_op_state, &a, 0, NULL);
 }
 
+pl_val pl_state_codes(pl_graph *g, int slot)
+{
+    pl_slot_attr a = slot_attr_of(g, slot);
+    pl_type t = pl_slot_stored(pl_store_slot(g->store, slot));
+    a.dtype = t.dtype;
+    a.shape.n = t.rank;
+    memcpy(a.shape.v, t.dim, sizeof a.shape.v);
+    return pl_build1(g, &pl_op_state, &a, 0, NULL);
+}
+
 static pl_status assign_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in, (void)out;

@@ -74,7 +74,7 @@ static range range_of(const replay *r, const pl_place *at, uint64_t bytes)
 
 static range slot_range(const replay *r, uint32_t slot)
 {
-    uint64_t bytes = pl_type_bytes(&pl_store_slot(r->g->store, (int)slot)->type);
+    uint64_t bytes = pl_slot_bytes(pl_store_slot(r->g->store, (int)slot));
     return (range){r->slot_at[slot], r->slot_at[slot] + bytes};
 }
 
@@ -149,7 +149,7 @@ static bool inside(const replay *r, const pl_place *at, uint64_t bytes)
     if (at->space == PL_SPACE_ARENA) {
         room = r->p->arena_bytes;
     } else if (at->space == PL_SPACE_STATE && at->slot >= 0 && (uint32_t)at->slot < r->n_slots) {
-        room = pl_type_bytes(&pl_store_slot(r->g->store, at->slot)->type);
+        room = pl_slot_bytes(pl_store_slot(r->g->store, at->slot));
     } else if (at->space == PL_SPACE_HOST || at->space == PL_SPACE_DISK) {
         room = r->p->level_bytes[at->space == PL_SPACE_HOST ? PL_LEVEL_HOST : PL_LEVEL_DISK];
     } else {
@@ -174,7 +174,7 @@ static pl_status check_homes(const replay *r)
     for (uint32_t s = 0; s < r->n_slots; s++) {
         uint8_t level = pl_home_level(h, (int)s);
         if (!level) continue;
-        uint64_t bytes = pl_type_bytes(&pl_store_slot(r->g->store, (int)s)->type);
+        uint64_t bytes = pl_slot_bytes(pl_store_slot(r->g->store, (int)s));
         PL_FAIL_IF(level >= PL_N_LEVELS || h->offset[s] % PL_LEVEL_ALIGN ||
                        h->offset[s] > h->bytes[level] || bytes > h->bytes[level] - h->offset[s] ||
                        h->bytes[level] > r->p->level_bytes[level],
@@ -537,7 +537,7 @@ static void lay_out_line(replay *r)
     for (uint32_t s = 0; s < r->n_slots; s++) {
         if (pl_home_level(h, (int)s)) continue;
         r->slot_at[s] = at;
-        at += pl_type_bytes(&pl_store_slot(r->g->store, (int)s)->type);
+        at += pl_slot_bytes(pl_store_slot(r->g->store, (int)s));
     }
     for (int level = 1; level < PL_N_LEVELS; level++) {
         r->level_at[level] = at;

@@ -50,7 +50,7 @@ uint64_t pl_view_bytes(const pl_graph *g, const pl_units *units)
 
 static uint64_t slot_bytes(const pl_slot *s)
 {
-    return (pl_type_bytes(&s->type) + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
+    return (pl_slot_bytes(s) + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
 }
 
 uint64_t pl_state_bytes(const pl_store *s, const pl_homes *homes)

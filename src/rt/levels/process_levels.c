@@ -84,7 +84,7 @@ static pl_status list_movable(const pl_process_budget *b, const pl_process_level
     if (!*out || !slack) return PL_ERR_MEMORY;
     PL_TRY(find_slack(b, l, slots, slack));
     for (int s = 0; s < slots; s++) {
-        movable m = {.slot = s, .bytes = pl_type_bytes(&pl_store_slot(store, s)->type)};
+        movable m = {.slot = s, .bytes = pl_slot_bytes(pl_store_slot(store, s))};
         bool may = m.bytes >= SMALLEST;
         for (int i = 0; i < b->n && may; i++) {
             bool assigned;

@@ -572,6 +572,7 @@ pl_status pl__builder_run(pl_builder *b, const pl_recipe *recipe)
                    : b->goal == PL_GOAL_EVALUATE ? build_evaluation(b, recipe)
                    : b->goal == PL_GOAL_PREDICT  ? build_prediction(b, recipe)
                                                  : build(b, recipe);
+    if (rc == PL_OK) rc = pl__frozen_dtype(b);
     if (rc != PL_OK) pl__builder_release(b);
     return rc;
 }

@@ -12,7 +12,7 @@
 #include "plimsoll_optim.h"
 #include "plimsoll_train.h"
 
-enum { PL_MAX_STEP_PROGRAMS = 16, PL_MAX_PICTURES = 8 };
+enum { PL_MAX_STEP_PROGRAMS = 16, PL_MAX_PICTURES = 8, PL_MAX_QUANTS = 4 };
 
 /* What graphs and programs are made for. */
 typedef enum pl_goal {
@@ -85,6 +85,11 @@ struct pl_builder {
     bool draws_are_inputs; /* of a replay, and of its probes */
     bool f64;              /* parameters made by the layers are f64 */
     bool wants_eval;
+    struct {
+        const char *pattern;
+        pl_quant form;
+    } quant[PL_MAX_QUANTS]; /* of pl_builder_quantize */
+    int n_quants;
     pl_store *aside; /* PL_GOAL_EVALUATE: store of the programs that are built but not kept */
 };
 
@@ -97,6 +102,9 @@ pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 /* pattern.c: whether every part of a key's pattern (pl_nn_match) names a parameter; otherwise fails
  * m with the nearest name. A pattern that silently names nothing would train what it should not. */
 bool pl__pattern_check(pl_nn *m, const pl_store *s, const char *key, const char *pattern);
+/* frozen_dtype.c: quantizes frozen weights as the recipe and frozen.dtype say. Graphs are
+ * finished. */
+pl_status pl__frozen_dtype(pl_builder *b) PL_MUST_USE;
 /* The optimiser settings of a section of a configuration; "optim" is the engine's own. */
 pl_status pl__optim_from_config(const pl_config *c, const char *section, pl_optim *out,
                                 pl_plateau *plateau) PL_MUST_USE;

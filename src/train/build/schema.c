@@ -34,6 +34,12 @@ const pl_config_entry pl_engine_schema[] = {
     {"weights", PL_CONFIG_CHOICE, "fp32", .choices = "fp32|bf16",
      .doc = "How trained weights are stored: fp32, or bf16 rounded at random at every update (half "
             "the memory, no fp32 copy). bf16 changes the numbers of the training."},
+    {"frozen.dtype", PL_CONFIG_TEXT, "null", .cache = PL_CACHE_VALUE,
+     .doc =
+         "How frozen weights (a teacher, an autoencoder, a loss network) are stored: fp8, int8 "
+         "(1.06 bytes per weight) or nf4 (0.56 bytes), or a form for each pattern of names, "
+         "e.g. 'unet.*=nf4,vae.*=int8'. Weights are dequantized where they are used. The numbers "
+         "of the training change. null: as they are."},
     {"threads", PL_CONFIG_INT, "0", .min = 0, .max = 1024, .resume = PL_RESUME_ROUND,
      .doc = "CPU threads; 0: all cores that this process may use."},
     {"memory", PL_CONFIG_SIZE, "null", .min = 1, .max = 1e15, .resume = PL_RESUME_FREE,

@@ -131,7 +131,7 @@ static size_t whole_bytes(const pl_run *r, bool in_host)
     for (int i = 0; i < pl_store_count(r->store); i++) {
         const pl_slot *s = pl_store_slot(r->store, i);
         bool passes = (pl__slot_in_model(s) || pl__is_average(s)) && !same_order(s) &&
-                      (s->shards || !in_host || is_below(r, i));
+                      (s->shards || s->quant || !in_host || is_below(r, i));
         if (passes && pl_type_bytes(pl_slot_type(s)) > most) most = pl_type_bytes(pl_slot_type(s));
     }
     return most;
@@ -355,12 +355,16 @@ static piece piece_of(const pl_slot *s, const pl_st_reader *f, const pl_st_tenso
     return p;
 }
 
+/* Quantized slots are written in whole blocks. */
+enum { CHUNK_OF = 64 };
+
 /* Returns how many elements fit the stage at once: in the slot's type, and after them in the file's
  * type. */
 static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
 {
     size_t ours = pl_dtype_bytes(s->type.dtype), theirs = pl_dtype_bytes(t->type.dtype);
-    return (int64_t)(PL_STAGE_BYTES / (t->type.dtype == s->type.dtype ? ours : ours + theirs));
+    size_t each = t->type.dtype == s->type.dtype ? ours : ours + theirs;
+    return (int64_t)(PL_STAGE_BYTES / each / CHUNK_OF * CHUNK_OF);
 }
 
 /* Reads elements [at, at + n) of the slot, in the file's order and the slot's type, into the
