@@ -256,12 +256,27 @@ static int own_code(int status)
 typedef struct passed {
     int stops, saves, memories;
     uint64_t first; /* time of the first signal that stops; 0: none */
+    bool decided;   /* the ranks were told to stop, or to end */
     pid_t parent;   /* torchrun; 0: another program started this process */
 } passed;
 
-/* The first signal stops the ranks at the end of a step; a later signal does not wait for it. Ranks
- * that have not begun to train end at once: starting MPI and planning take seconds on a busy
- * machine, and there is nothing to save. */
+/* Ranks that train stop at the end of a step. Ranks that have not begun to train end: starting MPI
+ * and planning take seconds on a busy machine, and there is nothing to save. Ranks report what they
+ * do every 250 ms, so what they report within HEARD decides. */
+static void pass_stop(pl_hub *hub, passed *p, uint64_t now)
+{
+    enum { HEARD = 700000000 }; /* ns */
+    if (pl_hub_begun(hub))
+        pl_hub_stop(hub, (int)asked);
+    else if (now - p->first > HEARD)
+        pl_hub_fail(hub, 128 + (int)asked,
+                    "stopped by a signal before training began, nothing was saved");
+    else
+        return;
+    p->decided = true;
+}
+
+/* The first signal stops the ranks; a later signal does not wait for the end of a step. */
 static void pass_signals(pl_hub *hub, passed *p)
 {
     uint64_t now = pl_sys_now_ns();
@@ -273,15 +288,12 @@ static void pass_signals(pl_hub *hub, passed *p)
     if (memories != p->memories) pl_hub_ask(hub, SIGUSR2);
     p->saves = saves;
     p->memories = memories;
+    if (p->first && !p->decided) pass_stop(hub, p, now);
     if (times == p->stops) return;
     p->stops = times;
     if (p->first == 0) {
         p->first = now;
-        if (pl_hub_begun(hub))
-            pl_hub_stop(hub, (int)asked);
-        else
-            pl_hub_fail(hub, 128 + (int)asked,
-                        "stopped by a signal before training began, nothing was saved");
+        pass_stop(hub, p, now);
     } else if (now - p->first > 1000000000u) {
         pl_hub_fail(hub, 128 + (int)asked, "stopped by a second signal, nothing was saved");
     }
