@@ -163,13 +163,18 @@ static bool has_homes(const pl_budget *b)
     return false;
 }
 
+/* Whether plans without moves are searched for, too. */
+static bool may_stay(const pl_budget *b)
+{
+    return !has_homes(b) && b->how == PL_CHECKPOINT_AUTO && !b->levels->only_moves;
+}
+
 /* Plans with moves, and with recompute where that is faster. */
 static pl_status search_levels(pl_budget *b, uint64_t arena_budget, pl_expanded_plan **out)
 {
     PL_TRY(need_search(b));
-    bool stays = !has_homes(b) && b->how == PL_CHECKPOINT_AUTO;
-    return pl__search_levels(b->search, b->levels, b->how, arena_budget, stays ? effort_of(b) : 0,
-                             out);
+    return pl__search_levels(b->search, b->levels, b->how, arena_budget,
+                             may_stay(b) ? effort_of(b) : 0, out);
 }
 
 pl_status pl_budget_levels_ns(pl_budget *b, uint64_t arena_budget, double *ns)
@@ -182,6 +187,12 @@ pl_status pl_budget_levels_ns(pl_budget *b, uint64_t arena_budget, double *ns)
         return PL_OK;
     }
     return pl__search_levels_estimate(b->search, b->levels, b->how, arena_budget, ns);
+}
+
+pl_status pl_budget_levels_bound(pl_budget *b, uint64_t *arena_bytes)
+{
+    PL_TRY(need_search(b));
+    return pl__search_levels_bound(b->search, b->levels, arena_bytes);
 }
 
 static uint64_t arena_of(const pl_budget *b, const pl_expanded_plan *t)
@@ -221,7 +232,8 @@ pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes
     if (b->levels) {
         if (!b->minimum) {
             PL_TRY(need_search(b));
-            PL_TRY(pl__search_levels_minimum(b->search, b->levels, &b->minimum));
+            PL_TRY(
+                pl__search_levels_minimum(b->search, b->levels, b->how, may_stay(b), &b->minimum));
             b->minimum_final = true;
         }
     } else if (b->how != PL_CHECKPOINT_AUTO) {

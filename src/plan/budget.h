@@ -58,6 +58,8 @@ void pl_budget_levels(pl_budget *b, const pl_level_opts *levels);
 /* Estimates the time of the plan that pl_budget_set would find with those levels; HUGE_VAL where
  * none is expected to fit. */
 pl_status pl_budget_levels_ns(pl_budget *b, uint64_t arena_budget, double *ns) PL_MUST_USE;
+/* Sets a lower bound, quickly: no plan with those levels has a smaller arena. */
+pl_status pl_budget_levels_bound(pl_budget *b, uint64_t *arena_bytes) PL_MUST_USE;
 
 /* Replaces the plan with the cheapest plan found whose arena is at most arena_budget (0: no limit).
  * PL_ERR_FIT changes nothing; the message proves by a unit that the budget is below the bound, or

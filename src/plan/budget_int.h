@@ -115,9 +115,14 @@ pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_
 pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
                                      enum pl_checkpointing how, uint64_t arena_budget,
                                      double *ns) PL_MUST_USE;
-/* Finds the smallest arena for which pl__search_levels finds a plan. */
+/* Finds a small arena; for it and all larger ones pl__search_levels finds a plan. stays: plans
+ * without moves count. */
 pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
+                                    enum pl_checkpointing how, bool stays,
                                     uint64_t *arena_bytes) PL_MUST_USE;
+/* Sets a lower bound, quickly: no plan with these levels has a smaller arena. */
+pl_status pl__search_levels_bound(pl__search *f, const pl_level_opts *levels,
+                                  uint64_t *bytes) PL_MUST_USE;
 
 /* ---- budget_minimum.c ---- */
 /* See pl_budget_minimum. find_minimum leaves the plan in f->packed for a search that continues. */

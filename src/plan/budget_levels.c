@@ -2,16 +2,19 @@
  *
  * A list of units (the keep-all order, or a list of the recompute planner) becomes a graph. For
  * each list, moves are scheduled (levels/level_plan.h) with several targets: a small target moves
- * more and leaves more room for fetching ahead. All of these options are estimated; the fastest are
- * planned, in order, until one is within the budget and no other is estimated to be faster.
+ * more and leaves more room for fetching ahead. Every list is estimated with the budget as its
+ * target, the fastest lists with smaller targets, too. The fastest options are planned, in order,
+ * until one is within the budget and no other is estimated to be faster.
  *
  * The schedule knows in-place reuse and gaps between buffers only roughly. So an option is
- * scheduled with a smaller target until the measured bytes fit.
+ * scheduled with a smaller target until the measured bytes fit. Where none of them does, the plan
+ * with the smallest arena is made, as for the minimum: no budget above the minimum is refused.
  *
  * Invariant: the plan was packed within the budget and passed pl_plan_check. The lists and most
  * targets do not depend on the budget, so a larger budget considers most of what a smaller one
  * does. Cost: LISTS questions to the recompute planner without search, an estimate for each option,
- * some expansions and packings.
+ * some expansions and packings; for the minimum three packings, and three for each of two lists
+ * where a level below the device is full.
  */
 #include "base/sys.h"
 #include "plan/budget_int.h"
@@ -33,7 +36,6 @@ typedef struct levels_search {
     pl__search *f;
     const pl_level_opts *levels;
     uint64_t budget; /* UINT64_MAX: no limit */
-    bool plain;      /* the budget is the only target */
     pl_expanded_plan *best;
     pl_arena mem;
     /* Graphs without moves; 0: the keep-all order. Of the others one at a time: their memory counts
@@ -304,14 +306,13 @@ static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, doub
     return rc;
 }
 
-/* Estimates targets of a list, from the budget down, as long as they are not slower twice. */
-static pl_status estimate_list(levels_search *s, uint32_t list)
+/* Estimates a list with targets below the budget, as long as they are not slower twice. */
+static pl_status estimate_rungs(levels_search *s, uint32_t list, double best)
 {
-    double best = HUGE_VAL, ns;
+    double ns;
     int slower = 0;
     uint64_t rung = s->f->keep_all_bytes;
-    PL_TRY(estimate(s, list, s->budget, &best));
-    for (int k = 0; k < RUNGS && slower < 2 && s->budget != UINT64_MAX && !s->plain;) {
+    for (int k = 0; k < RUNGS && slower < 2;) {
         rung -= rung / 8;
         if (!rung) break;
         if (rung >= s->budget) continue;
@@ -347,23 +348,43 @@ static pl_status find_bound(const pl__search *f, const pl_level_opts *levels, ui
     return pl_level_bound(&p, bytes);
 }
 
-/* Estimates all options; none is faster than its units. */
-static pl_status estimate_all(levels_search *s, enum pl_checkpointing how)
+/* Estimates every list with the budget as its target; ns: filled per list. None is faster than its
+ * units. */
+static pl_status estimate_lists(levels_search *s, enum pl_checkpointing how, double ns[LISTS])
 {
     enum { CLOSE = 100 }; /* less waiting than this share of a step is not worth recompute */
     double least = units_ns(s->f);
-    uint64_t bound;
     bool added = true;
-    PL_TRY(find_bound(s->f, s->levels, &bound));
-    if (bound > s->budget) return PL_OK;
     PL_TRY(add_keep_all(s));
-    PL_TRY(estimate_list(s, 0));
+    PL_TRY(estimate(s, 0, s->budget, &ns[0]));
     if (how == PL_CHECKPOINT_OFF || s->levels->only_moves || s->budget == UINT64_MAX) return PL_OK;
     for (uint32_t k = 1; k < LISTS && added; k++) {
         double best = s->n_options ? s->option[0].ns : HUGE_VAL;
         if (best <= least + least / CLOSE) break;
         PL_TRY(add_recompute(s, k, best, &added));
-        if (added) PL_TRY(estimate_list(s, k));
+        if (added) PL_TRY(estimate(s, k, s->budget, &ns[k]));
+        free_graphs(s);
+        PL_TRY(pl__search_stopped(s->f));
+    }
+    return PL_OK;
+}
+
+/* Estimates all options: further targets only of lists that are nearly as fast as the fastest. */
+static pl_status estimate_all(levels_search *s, enum pl_checkpointing how)
+{
+    enum { NEAR = 16 };
+    double ns[LISTS];
+    uint64_t bound;
+    bool added = true;
+    for (int k = 0; k < LISTS; k++) ns[k] = HUGE_VAL;
+    PL_TRY(find_bound(s->f, s->levels, &bound));
+    if (bound > s->budget) return PL_OK;
+    PL_TRY(estimate_lists(s, how, ns));
+    double best = s->n_options ? s->option[0].ns : HUGE_VAL;
+    for (uint32_t k = 0; k < LISTS && s->budget != UINT64_MAX; k++) {
+        if (ns[k] == HUGE_VAL || ns[k] > best + best / NEAR) continue;
+        if (k) PL_TRY(add_recompute(s, k, HUGE_VAL, &added));
+        if (added) PL_TRY(estimate_rungs(s, k, ns[k]));
         free_graphs(s);
     }
     return PL_OK;
@@ -396,6 +417,71 @@ pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
     return rc;
 }
 
+/* ---- the smallest plan --------------------------------------------------------------------- */
+/* Whether the best plan is within the budget. */
+static bool is_within(const levels_search *s)
+{
+    return s->best && s->best->plan->arena_bytes <= s->budget;
+}
+
+/* Plans a list with targets below the bound: then everything leaves that can, fetches begin as late
+ * as possible, and packing has most freedom. Keeps the plan with the smallest arena, and ends at
+ * one within the budget. */
+static pl_status try_tight(levels_search *s, uint32_t list, uint64_t bound)
+{
+    const uint64_t target[] = {bound / 2 + 1, 1, bound / 4 * 3 + 1};
+    for (size_t k = 0; k < sizeof target / sizeof *target && !is_within(s); k++) {
+        pl_expanded_plan *t;
+        uint64_t peak, over, least = s->best ? s->best->plan->arena_bytes : UINT64_MAX;
+        PL_TRY(new_plan(&t));
+        pl_status rc = schedule_once(s, list, target[k], target[k], t, &peak);
+        bool smaller = rc == PL_OK && peak < least;
+        if (smaller) rc = pack(s, t, &over);
+        smaller = smaller && rc == PL_OK && t->plan->arena_bytes < least &&
+                  levels_fit(s->levels, t->plan);
+        pl__expanded_plan_free(smaller ? s->best : t);
+        if (smaller) s->best = t;
+        PL_TRY(rc);
+    }
+    return PL_OK;
+}
+
+/* Whether the best plan is much larger than the bound: a level has no room for all that could
+ * leave. */
+static bool is_far(const levels_search *s, uint64_t bound)
+{
+    return !s->best || s->best->plan->arena_bytes > bound + bound / 8;
+}
+
+/* Sets s->best to the plan with the smallest arena, or to the first one within the budget. Nothing
+ * else depends on the budget, so a budget above the smallest arena always has a plan. */
+static pl_status find_smallest(levels_search *s, enum pl_checkpointing how, uint64_t bound)
+{
+    enum { DEEP = 2 }; /* lists that recompute most */
+    PL_TRY(add_keep_all(s));
+    PL_TRY(try_tight(s, 0, bound));
+    bool any = how != PL_CHECKPOINT_OFF && !s->levels->only_moves;
+    for (uint32_t k = LISTS - 1, n = 0; any && k > 0 && n < DEEP; k--) {
+        bool added;
+        if (is_within(s) || !is_far(s, bound)) break;
+        PL_TRY(add_recompute(s, k, HUGE_VAL, &added));
+        if (added) PL_TRY(try_tight(s, k, bound));
+        n += added;
+        free_graphs(s);
+    }
+    return PL_OK;
+}
+
+/* The same, and frees what the search held. *far: see is_far. */
+static pl_status smallest(levels_search *s, enum pl_checkpointing how, uint64_t bound, bool *far)
+{
+    pl_status rc = find_smallest(s, how, bound);
+    free_lists(s);
+    *far = is_far(s, bound);
+    return rc;
+}
+
+/* ---- without moves -------------------------------------------------------------------------- */
 /* Whether recompute alone may be faster than the best plan with moves: the quickest answer of the
  * recompute planner for about this budget is. */
 static pl_status may_stay(levels_search *s, bool *yes)
@@ -427,13 +513,30 @@ static pl_status stay(levels_search *s, uint64_t effort)
     return PL_OK;
 }
 
+/* Looks for any plan within the budget, where none of the fast ones is. */
+static pl_status find_any(levels_search *s, enum pl_checkpointing how, uint64_t effort)
+{
+    uint64_t bound;
+    bool far;
+    PL_TRY(find_bound(s->f, s->levels, &bound));
+    if (bound > s->budget) return PL_OK;
+    PL_TRY(smallest(s, how, bound, &far));
+    if (is_within(s)) return PL_OK;
+    pl__expanded_plan_free(s->best);
+    s->best = NULL;
+    pl_status rc = far && effort ? pl__search_solve(s->f, s->budget, effort, &s->best) : PL_ERR_FIT;
+    return rc == PL_ERR_FIT ? PL_OK : rc;
+}
+
 pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_checkpointing how,
                             uint64_t arena_budget, uint64_t effort, pl_expanded_plan **out)
 {
     levels_search s = {
         .f = f, .levels = levels, .budget = arena_budget ? arena_budget : UINT64_MAX};
+    if (!arena_budget || levels->only_moves) effort = 0;
     pl_status rc = search(&s, how);
-    if (rc == PL_OK && effort && arena_budget && !levels->only_moves) rc = stay(&s, effort);
+    if (rc == PL_OK && effort) rc = stay(&s, effort);
+    if (rc == PL_OK && !s.best) rc = find_any(&s, how, effort);
     if (rc != PL_OK) {
         pl__expanded_plan_free(s.best);
         return rc;
@@ -445,38 +548,28 @@ pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_
     return PL_OK;
 }
 
-/* Whether a plan with moves alone is found for a budget. */
-static pl_status is_found(levels_search *s, uint64_t budget, bool *found)
+/* Where moves cannot free enough, recompute alone may need less. */
+pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
+                                    enum pl_checkpointing how, bool stays, uint64_t *arena_bytes)
 {
-    s->budget = budget;
-    pl_status rc = search(s, PL_CHECKPOINT_OFF);
-    *found = rc == PL_OK && s->best;
-    pl__expanded_plan_free(s->best);
-    s->best = NULL;
+    enum { NEAR = 400 };
+    levels_search s = {.f = f, .levels = levels};
+    uint64_t bound, alone = UINT64_MAX;
+    bool far = false;
+    PL_TRY(find_bound(f, levels, &bound));
+    s.budget = bound + bound / NEAR;
+    pl_status rc = smallest(&s, how, bound, &far);
+    *arena_bytes = s.best ? s.best->plan->arena_bytes : UINT64_MAX;
+    pl__expanded_plan_free(s.best);
+    if (rc == PL_OK && far && stays) rc = pl__search_minimum(f, *arena_bytes, &alone);
+    if (alone < *arena_bytes) *arena_bytes = alone;
+    if (*arena_bytes < bound) *arena_bytes = bound; /* smaller budgets are not searched */
+    PL_FAIL_IF(rc == PL_OK && *arena_bytes == UINT64_MAX, PL_ERR_FIT,
+               "the levels below the device have no room for the values that must leave it");
     return rc;
 }
 
-/* Halves the distance to the bound; lists that recompute hardly need less than moves do. The answer
- * is a budget that was tried, so pl__search_levels finds a plan for it. */
-pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
-                                    uint64_t *arena_bytes)
+pl_status pl__search_levels_bound(pl__search *f, const pl_level_opts *levels, uint64_t *bytes)
 {
-    enum { HALVES = 9, DOUBLES = 8, NEAR = 400 };
-    levels_search s = {.f = f, .levels = levels, .plain = true};
-    uint64_t lo, hi;
-    bool found = false;
-    PL_TRY(find_bound(f, levels, &lo));
-    hi = lo + lo / 64; /* the bound is often reached */
-    for (int i = 0; i < DOUBLES && !found; i++) {
-        if (i) lo = hi, hi += hi / 2;
-        PL_TRY(is_found(&s, hi, &found));
-    }
-    for (int i = 0; i < HALVES && found && hi > lo + hi / NEAR; i++) {
-        bool half;
-        uint64_t mid = lo + (hi - lo) / 2;
-        PL_TRY(is_found(&s, mid, &half));
-        *(half ? &hi : &lo) = mid;
-    }
-    *arena_bytes = hi;
-    return PL_OK;
+    return find_bound(f, levels, bytes);
 }

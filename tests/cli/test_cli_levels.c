@@ -10,6 +10,7 @@
 #define NET                                                                                        \
  "regress/tiny batch=4 'model.widths=[512,512,512,512,512,512,512,512]' data.samples=16 "          \
  "data.eval_samples=4 eval.batches=1 threads=1 log.tensorboard=false train.steps=3 "
+#define WIDE  "segment/tiny device=h200 model.width=128 --host-memory 4GB --memory "
 #define APART NET "device=apart --memory 16MB "
 
 TEST(cli_levels_host_memory_does_not_change_weights)
@@ -124,6 +125,26 @@ TEST(cli_levels_told_minimum_trains)
     CHECK_RUN(cli_run("cd %s && $P plan " NET "device=apart --memory %ld --host-memory 300MB", d,
                       bytes - bytes / 100),
               3, "does not fit");
+}
+
+/* A GPU that is planned for: the minimum that a refusal tells fits, and so do larger budgets, with
+ * convolutions whose weights pass through host memory on their way to a file. */
+TEST(cli_levels_budgets_above_the_told_minimum_fit)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    cli_result r = cli_run("cd %s && $P plan " WIDE "610000000 --json", d);
+    CHECK_INT(r.code, 3);
+    const char *least = strstr(r.out, "\"minimum_bytes\":");
+    CHECK(least);
+    if (!least) return;
+    long bytes = strtol(strchr(least, ':') + 1, NULL, 10);
+    static const long more[] = {0, 23000000, 38000000};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        r = cli_run("cd %s && $P plan " WIDE "%ld", d, bytes + more[i]);
+        CHECK_MSG(r.code == 0, "%ld bytes are refused, %ld is told as the minimum", bytes + more[i],
+                  bytes);
+    }
 }
 
 TEST(cli_levels_host_memory_that_is_not_there_is_refused)

@@ -123,16 +123,43 @@ static void place_slots(pl_process_levels *l, const movable *list, int n, int sh
     }
 }
 
-/* Plans a candidate. *fits: it is within the budget. */
-static pl_status try_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
-                           int share, uint64_t state, bool *fits)
+/* Gives homes to the slots of a candidate; b becomes the budget of a process with them. */
+static void take_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                       int share, uint64_t state)
 {
     place_slots(l, list, n, share);
     memcpy(l->opts.capacity, l->budget, sizeof l->opts.capacity);
     l->opts.homes = &l->homes;
     b->state_bytes = state - l->freed_bytes;
-    for (int i = 0; i < b->n; i++)
+    if (l->later) b->later_bytes = l->later(b->ctx);
+}
+
+/* Whether a candidate may be within the budget: no program is known to need more. */
+static pl_status may_fit(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                         int share, uint64_t state, bool *may)
+{
+    take_share(b, l, list, n, share, state);
+    uint64_t room = pl_process_room(b), bound, yes = 1;
+    for (int i = 0; i < b->n && yes; i++) {
+        pl_budget_levels(pl_program_budget(b->programs[i]), &l->opts);
+        PL_TRY(pl_budget_levels_bound(pl_program_budget(b->programs[i]), &bound));
+        yes = bound <= room;
+        if (b->on_host) pl_budget_trim(pl_program_budget(b->programs[i]));
+    }
+    PL_TRY(b->smallest(b->ctx, &yes));
+    *may = yes;
+    return PL_OK;
+}
+
+/* Plans a candidate. *fits: it is within the budget. */
+static pl_status try_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                           int share, uint64_t state, bool *fits)
+{
+    take_share(b, l, list, n, share, state);
+    for (int i = 0; i < b->n; i++) {
         PL_TRY(pl_program_set_levels(b->programs[i], &l->opts, l->disk_dir));
+        if (b->on_host) pl_budget_trim(pl_program_budget(b->programs[i])); /* its memory counts */
+    }
     pl_sys_trim();
     pl_status rc = pl_process_plan(b);
     pl_process_memory m = pl_process_memory_get(b, NULL);
@@ -166,10 +193,7 @@ static double keep_all_ns(const pl_process_budget *b, const pl_process_levels *l
 static pl_status estimate_share(pl_process_budget *b, pl_process_levels *l, const movable *list,
                                 int n, int share, uint64_t state, double *ns)
 {
-    place_slots(l, list, n, share);
-    memcpy(l->opts.capacity, l->budget, sizeof l->opts.capacity);
-    l->opts.homes = &l->homes;
-    b->state_bytes = state - l->freed_bytes;
+    take_share(b, l, list, n, share, state);
     uint64_t room = pl_process_room(b);
     PL_TRY(b->smallest(b->ctx, &room));
     *ns = 0;
@@ -202,18 +226,26 @@ static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const mo
     return PL_OK;
 }
 
+/* Plans the candidate with the fastest estimate. Where it does not fit, those with more slots below
+ * the device are tried, then those with fewer: what fits with any of them is not refused. */
 static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n)
 {
     uint64_t state = store_of(b) ? pl_state_bytes(store_of(b), NULL) : 0;
-    int best, last = n ? SHARES : 0;
-    bool fits = false;
+    int best, last = n ? SHARES : 0, tried = -1;
+    bool fits = false, may;
     PL_TRY(find_share(b, l, list, n, state, &best));
     /* on the host, the memory of searches counts */
     for (int i = 0; i < b->n && b->on_host; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
     if (best < 0) best = last;
-    for (int share = best; share <= last && !fits; share++)
+    for (int k = 0; k <= last && !fits; k++) {
+        int share = k <= last - best ? best + k : last - k;
+        PL_TRY(may_fit(b, l, list, n, share, state, &may));
+        if (!may) continue;
         PL_TRY(try_share(b, l, list, n, share, state, &fits));
-    return PL_OK;
+        tried = share;
+    }
+    /* the message and the minimum are of the candidate that leaves most to the arena */
+    return fits || tried == last ? PL_OK : try_share(b, l, list, n, last, state, &fits);
 }
 
 pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)

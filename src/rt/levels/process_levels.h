@@ -21,6 +21,9 @@ typedef struct pl_process_levels {
     /* Returns how often a training step runs the program; 0: never (evaluation). ctx:
      * pl_process_budget.ctx */
     double (*weight)(void *ctx, const pl_program *p);
+    /* Returns pl_process_budget.later_bytes with the homes as they are: a slot below the device may
+     * need memory to pass through. NULL: homes do not change it. */
+    uint64_t (*later)(void *ctx);
     pl_arena mem; /* homes */
     pl_homes homes;
     uint64_t freed_bytes; /* of the state block, by slots that live elsewhere */

@@ -13,9 +13,7 @@ pl_status pl_program_set_levels(pl_program *p, const pl_level_opts *levels, cons
     p->homes = levels ? levels->homes : NULL;
     p->disk_dir = disk_dir;
     pl_budget_levels(p->budget, levels);
-    PL_TRY(pl_program_set_budget(p, 0));
-    if (!p->dev->own_memory) pl_budget_trim(p->budget); /* its memory counts on the host */
-    return PL_OK;
+    return pl_program_set_budget(p, 0);
 }
 
 const pl_store *pl_program_store(const pl_program *p)

@@ -106,6 +106,7 @@ static uint64_t used_bytes(const pl_run *r)
  * budget of a device does not count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
+    if (planned_card(r)) return 0;
     const uint64_t disk[PL_N_LEVELS] = {[PL_LEVEL_DISK] = 1};
     bool moves = !pl_config_is_null(r->config, "disk") && !pl__run_own_memory(r);
     return pl_prefetch_bytes(r) + (moves ? pl_levels_overhead(&pl_device_cpu, disk) : 0) +
@@ -123,6 +124,12 @@ static pl_status ask_ranks(void *run, uint64_t *value)
     return pl__ranks_least(run, value);
 }
 
+static uint64_t ask_later(void *run)
+{
+    const pl_run *r = run;
+    return r->session ? 0 : reading_bytes(r);
+}
+
 static pl_process_budget describe(pl_run *r)
 {
     const pl_step_build *build = r->build;
@@ -130,7 +137,7 @@ static pl_process_budget describe(pl_run *r)
     bool planned = planned_card(r) != NULL;
     pl_process_budget b = {.bytes = budget_of(r),
                            .on_host = !card && !planned,
-                           .later_bytes = r->session ? 0 : reading_bytes(r),
+                           .later_bytes = ask_later(r),
                            .used = ask_used,
                            .smallest = ask_ranks,
                            .ctx = r,
@@ -173,6 +180,7 @@ static pl_status plan_within(pl_run *r, pl_process_budget *b)
     if (!r->build->levels) return PL_ERR_MEMORY;
     pl_process_levels_release(r->build->levels);
     levels.weight = ask_weight;
+    levels.later = ask_later;
     *r->build->levels = levels;
     return pl_process_plan_levels(b, r->build->levels);
 }
