@@ -250,7 +250,8 @@ pl_status pl_process_plan(pl_process_budget *b)
         if (arena_of(b, false) <= l.room || is_near(b, &l)) break;
         rc = round ? plan_within(b, l.room) : plan_foreseeing(b, l.room);
         bool tight = rc == PL_ERR_FIT;
-        if (tight) rc = l.fits ? PL_OK : plan_within(b, l.small);
+        if (tight && l.fits) rc = PL_OK;
+        if (tight && !l.fits && l.small > l.room) rc = plan_within(b, l.small);
         trim(b);
         PL_TRY(look_at_process(b, &l));
         if (rc != PL_OK || (tight && l.fits)) break;

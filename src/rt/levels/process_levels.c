@@ -226,23 +226,38 @@ static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const mo
     return PL_OK;
 }
 
+/* Whether the programs need so much more than the budget, with the homes as they are, that fewer
+ * slots below the device do not help: a slot on the device takes its bytes from the arena, and saves
+ * at most as many there. */
+static pl_status is_far(pl_process_budget *b, bool *far)
+{
+    uint64_t needs = 0, room = pl_process_room(b);
+    pl_status rc = pl_process_minimum(b, &needs);
+    PL_TRY(rc == PL_ERR_FIT ? PL_OK : rc);
+    uint64_t near = needs <= room + room / 8;
+    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
+    PL_TRY(b->smallest(b->ctx, &near));
+    *far = !near;
+    return PL_OK;
+}
+
 /* Plans the candidate with the fastest estimate. Where it does not fit, those with more slots below
  * the device are tried, then those with fewer: what fits with any of them is not refused. */
 static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n)
 {
     uint64_t state = store_of(b) ? pl_state_bytes(store_of(b), NULL) : 0;
     int best, last = n ? SHARES : 0, tried = -1;
-    bool fits = false, may;
+    bool fits = false, may, far = false;
     PL_TRY(find_share(b, l, list, n, state, &best));
     /* on the host, the memory of searches counts */
     for (int i = 0; i < b->n && b->on_host; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
     if (best < 0) best = last;
-    for (int k = 0; k <= last && !fits; k++) {
+    for (int k = 0; k <= last && !fits && !far; k++) {
         int share = k <= last - best ? best + k : last - k;
         PL_TRY(may_fit(b, l, list, n, share, state, &may));
-        if (!may) continue;
-        PL_TRY(try_share(b, l, list, n, share, state, &fits));
-        tried = share;
+        if (may) PL_TRY(try_share(b, l, list, n, share, state, &fits));
+        if (may) tried = share;
+        if (share == last && tried == last && !fits) PL_TRY(is_far(b, &far));
     }
     /* the message and the minimum are of the candidate that leaves most to the arena */
     return fits || tried == last ? PL_OK : try_share(b, l, list, n, last, state, &fits);
