@@ -60,6 +60,7 @@ typedef struct pl__search {
     pl_expanded_plan *packed; /* of the candidate packed last; NULL: none, or handed out */
     uint32_t packed_of;       /* candidate, index + 1 */
     uint32_t n_asked, n_packed; /* see pl_budget_figures */
+    uint32_t fastest_list; /* of the last estimate with levels, see budget_levels.c; 0: none fits */
 } pl__search;
 
 /* Returns PL_ERR_STOPPED once opts->stop is set; what a search finds after that must not be

@@ -36,6 +36,7 @@ typedef struct levels_search {
     pl__search *f;
     const pl_level_opts *levels;
     uint64_t budget; /* UINT64_MAX: no limit */
+    bool quick;      /* only estimates */
     pl_expanded_plan *best;
     pl_arena mem;
     /* Graphs without moves; 0: the keep-all order. Of the others one at a time: their memory counts
@@ -288,8 +289,8 @@ static void keep_option(levels_search *s, option o)
     if (s->n_options < KEPT) s->n_options++;
 }
 
-/* Estimates one option; *ns is HUGE_VAL where it does not fit. */
-static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, double *ns)
+/* Estimates one option; *ns is HUGE_VAL where it does not fit. *waits: units wait for moves. */
+static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, double *ns, bool *waits)
 {
     pl_arena mem = PL_ARENA_INIT;
     pl_level_problem p = problem_of(s, list);
@@ -302,6 +303,7 @@ static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, doub
     if (rc == PL_OK) rc = pl_level_estimate(&p, moves, n, NULL, NULL, &times);
     pl_arena_release(&mem);
     *ns = rc == PL_OK && peak <= s->budget ? times.total_ns : HUGE_VAL;
+    *waits = *ns == HUGE_VAL || times.wait_ns > times.total_ns / 1000;
     if (*ns < HUGE_VAL) keep_option(s, (option){list, target, *ns});
     return rc;
 }
@@ -310,6 +312,7 @@ static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, doub
 static pl_status estimate_rungs(levels_search *s, uint32_t list, double best)
 {
     double ns;
+    bool waits;
     int slower = 0;
     uint64_t rung = s->f->keep_all_bytes;
     for (int k = 0; k < RUNGS && slower < 2;) {
@@ -317,7 +320,7 @@ static pl_status estimate_rungs(levels_search *s, uint32_t list, double best)
         if (!rung) break;
         if (rung >= s->budget) continue;
         k++;
-        PL_TRY(estimate(s, list, rung, &ns));
+        PL_TRY(estimate(s, list, rung, &ns, &waits));
         slower = ns >= best ? slower + 1 : 0;
         if (ns < best) best = ns;
     }
@@ -349,20 +352,23 @@ static pl_status find_bound(const pl__search *f, const pl_level_opts *levels, ui
 }
 
 /* Estimates every list with the budget as its target; ns: filled per list. None is faster than its
- * units. */
+ * units. The lists recompute more and more: after one that waits for no move all are slower. A
+ * quick look leaves out lists that recompute much less than the fastest list of the look before. */
 static pl_status estimate_lists(levels_search *s, enum pl_checkpointing how, double ns[LISTS])
 {
-    enum { CLOSE = 100 }; /* less waiting than this share of a step is not worth recompute */
+    /* less waiting than a CLOSE-th of a step is not worth recompute */
+    enum { CLOSE_LISTS = 3, CLOSE = 100 };
     double least = units_ns(s->f);
-    bool added = true;
+    bool added = true, waits = true;
     PL_TRY(add_keep_all(s));
-    PL_TRY(estimate(s, 0, s->budget, &ns[0]));
+    PL_TRY(estimate(s, 0, s->budget, &ns[0], &waits));
     if (how == PL_CHECKPOINT_OFF || s->levels->only_moves || s->budget == UINT64_MAX) return PL_OK;
-    for (uint32_t k = 1; k < LISTS && added; k++) {
+    for (uint32_t k = 1; k < LISTS && added && waits; k++) {
         double best = s->n_options ? s->option[0].ns : HUGE_VAL;
+        if (s->quick && k + CLOSE_LISTS < s->f->fastest_list) continue;
         if (best <= least + least / CLOSE) break;
         PL_TRY(add_recompute(s, k, best, &added));
-        if (added) PL_TRY(estimate(s, k, s->budget, &ns[k]));
+        if (added) PL_TRY(estimate(s, k, s->budget, &ns[k], &waits));
         free_graphs(s);
         PL_TRY(pl__search_stopped(s->f));
     }
@@ -410,9 +416,10 @@ static pl_status search(levels_search *s, enum pl_checkpointing how)
 pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
                                      enum pl_checkpointing how, uint64_t arena_budget, double *ns)
 {
-    levels_search s = {.f = f, .levels = levels, .budget = arena_budget};
+    levels_search s = {.f = f, .levels = levels, .budget = arena_budget, .quick = true};
     pl_status rc = estimate_all(&s, how);
     *ns = s.n_options ? s.option[0].ns : HUGE_VAL;
+    f->fastest_list = s.n_options ? s.option[0].list : 0;
     free_lists(&s);
     return rc;
 }

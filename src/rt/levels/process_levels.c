@@ -227,8 +227,8 @@ static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const mo
 }
 
 /* Whether the programs need so much more than the budget, with the homes as they are, that fewer
- * slots below the device do not help: a slot on the device takes its bytes from the arena, and saves
- * at most as many there. */
+ * slots below the device do not help: a slot on the device takes its bytes from the arena, and
+ * saves at most as many there. */
 static pl_status is_far(pl_process_budget *b, bool *far)
 {
     uint64_t needs = 0, room = pl_process_room(b);
