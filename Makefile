@@ -38,11 +38,12 @@ CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(call find_c,cli))
 PROGRAM   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/program/*.c))
 
 # ---- plug-ins -----------------------------------------------------------------------------------
-# CUDA. CUDA_ARCHS: numbers of sm_ targets, or "all". Without it, those of this machine's GPUs that nvcc knows, or 90 (H100). GPUs that
-# are not named run PTX, which their driver compiles: for 8.0 and newer, or for 7.5 and newer (T4) if CUDA_ARCHS has 75.
+# CUDA. CUDA_ARCHS: numbers of sm_ targets, or "all". Without it, those of this machine's GPUs that nvcc knows, or 90 (H100); with CI=true and
+# no GPU none, because nothing runs there and machine code is half of nvcc's time. GPUs that are not named run PTX, which their driver
+# compiles: for 8.0 and newer, or for 7.5 and newer (T4) if CUDA_ARCHS has 75.
 ifndef CUDA_ARCHS
 CUDA_ARCHS := $(if $(PACKAGE),75 90,$(or $(filter $(patsubst compute_%,%,$(if $(CUDA_HOME),$(shell $(NVCC) --list-gpu-arch 2>/dev/null))),$(sort \
- $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv$(comma)noheader 2>/dev/null)))),90))
+ $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv$(comma)noheader 2>/dev/null)))),$(if $(CI),,90)))
 endif
 OLDEST     := $(if $(filter 75 all,$(CUDA_ARCHS)),75,80)
 # The plug-in of a package is for other GPUs than this machine's: its objects are apart.
@@ -56,7 +57,7 @@ NVCC_FLAGS  = -std=c++17 -O3 -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno
 NVCC_CODE   = $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a)))
 # Products of a warpgroup are instructions of compute capability 9.0 alone.
-$(CUDA_DIR)/src/cuda/attention/attention_wgmma.cu.o: NVCC_CODE := -gencode arch=compute_90a,code=sm_90a
+$(CUDA_DIR)/src/cuda/attention/attention_wgmma.cu.o: NVCC_CODE := -gencode arch=compute_90a,code=$(if $(CUDA_ARCHS),sm_90a,compute_90a)
 # Kernels on tensor cores are launched from 8.0 on.
 PTX        := $(OLDEST)
 $(patsubst %,$(CUDA_DIR)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_(split|mma)).h"' src/cuda/*/*.cu)): PTX := 80
