@@ -10,10 +10,11 @@
 #include "base/number/quantized.h"
 #include "base/threads.h"
 
-enum {
-    PART = 16384,
-    SHARE = 1024
-}; /* elements that pass at once, and that a thread takes of them */
+#include <string.h>
+
+/* Elements that pass at once, and that a thread takes of them. A teacher has billions of elements,
+ * so all threads convert and quantize. */
+enum { PART = 1 << 18, SHARE = 4096 };
 
 /* Elements [first, first + n) of a slot in both forms. */
 typedef struct part {
@@ -21,6 +22,9 @@ typedef struct part {
     int bits;
     uint64_t scales_at; /* bytes of the slot before its scales */
     int64_t first, n;
+    pl_dtype dtype;   /* of the elements outside */
+    const void *from; /* what is written, and the element of it that is the part's first */
+    int64_t from_at;
     float numbers[PART];
     float scales[PART / PL_QUANT_BLOCK];
     uint8_t codes[PART];
@@ -51,6 +55,15 @@ static void quantize_share(void *ctx, int64_t task, int worker)
     part *p = ctx;
     int64_t at = task * SHARE, n = p->n - at < SHARE ? p->n - at : SHARE;
     (void)worker;
+    if (p->dtype == PL_F32)
+        memcpy(p->numbers + at, (const float *)p->from + p->from_at + at,
+               (size_t)n * sizeof(float));
+    else if (p->dtype == PL_BF16)
+        for (int64_t i = at; i < at + n; i++)
+            p->numbers[i] = pl_bf16_to_f32(((const uint16_t *)p->from)[p->from_at + i]);
+    else
+        for (int64_t i = at; i < at + n; i++)
+            p->numbers[i] = (float)pl_elem_get(p->dtype, p->from, p->from_at + i);
     pl_quantize(p->form, p->numbers + at, n, p->codes + at * p->bits / 8,
                 p->scales + at / PL_QUANT_BLOCK);
 }
@@ -60,15 +73,14 @@ static part *part_new(const pl_slot *slot)
     part *p = pl_sys_alloc(sizeof *p);
     if (!p) return NULL;
     p->form = slot->quant;
+    p->dtype = slot->type.dtype;
     p->bits = pl_quantized(slot->quant)->bits;
     p->scales_at = (uint64_t)pl_quant_code_bytes(slot->quant, pl_type_elems(&slot->type));
     return p;
 }
 
-static pl_status write_part(pl_session *s, int slot, part *p, const void *from, int64_t at)
+static pl_status write_part(pl_session *s, int slot, part *p)
 {
-    pl_dtype type = pl_store_slot(s->store, slot)->type.dtype;
-    for (int64_t i = 0; i < p->n; i++) p->numbers[i] = (float)pl_elem_get(type, from, at + i);
     pl_threads_for((p->n + SHARE - 1) / SHARE, quantize_share, p);
     PL_TRY(pl__slot_write_stored(s, slot, codes_from(p), p->codes, code_bytes(p)));
     return pl__slot_write_stored(s, slot, scales_from(p), p->scales, scale_bytes(p));
@@ -90,7 +102,9 @@ pl_status pl__slot_write_quantized(pl_session *s, int slot, uint64_t at, const v
     for (int64_t done = 0; done < n && rc == PL_OK; done += p->n) {
         p->first = first + done;
         p->n = n - done < PART ? n - done : PART;
-        rc = write_part(s, slot, p, from, done);
+        p->from = from;
+        p->from_at = done;
+        rc = write_part(s, slot, p);
     }
     pl_sys_free(p);
     return rc;
