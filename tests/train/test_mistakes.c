@@ -1,5 +1,6 @@
 /* test_mistakes.c - a network with an obvious mistake is refused before it trains. */
 #include "plimsoll_nn.h"
+#include "tests/lib/cli_run.h"
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
 
@@ -116,4 +117,19 @@ TEST(mistakes_of_types_in_data_are_reported)
                      "data_read writes input \"x\" as i32, and the program declares f32[4,8]"),
               "%s", pl_error_text());
     pl_run_free(run);
+}
+
+/* A stage that is off has keys, too. */
+TEST(mistakes_keys_of_a_section_that_trains_nothing_are_refused)
+{
+    WANT_BIN();
+
+    cli_result r = cli_run("$P plan fluxflow/flow-tiny optim.lr=1e-6");
+
+    CHECK_MSG(r.code == 2 && strstr(r.err, "optim.lr changes nothing") &&
+                  strstr(r.err, "set optim_flow.lr"),
+              "%d %s", r.code, r.err);
+    r = cli_run("$P train fluxflow/flow-tiny optim_flow.lr=1e6 optim_flow.clip.norm=0 "
+                "train.steps=20 --quiet");
+    CHECK_MSG(r.code == 7 && strstr(r.err, "lower optim_flow.lr"), "%d %s", r.code, r.err);
 }

@@ -22,6 +22,7 @@ typedef struct pl_term {
 typedef struct pl_step_program {
     const char *name; /* NULL: the training program */
     pl_when when;
+    const char *section; /* of the configuration that trains; NULL: the program trains nothing */
     pl_program *run, *apply; /* apply: updates from accumulated gradients; NULL: run updates */
     pl_term *term;           /* scalars that are reported of each step */
     int n_terms;

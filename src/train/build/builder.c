@@ -503,6 +503,7 @@ static pl_status build(pl_builder *b, const pl_recipe *recipe)
         PL_TRY(program_draft_finish(b, &b->step_programs[i], recipe));
         if (!b->step_programs[i].minimised) draft_free(&b->step_programs[i].apply);
     }
+    PL_TRY(pl__sections_check(b, recipe));
     if (b->eval.m) PL_TRY(pl_nn_finish(b->eval.m));
     return pl__sample_finish(b, recipe);
 }

@@ -102,6 +102,8 @@ pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 /* pattern.c: whether every part of a key's pattern (pl_nn_match) names a parameter; otherwise fails
  * m with the nearest name. A pattern that silently names nothing would train what it should not. */
 bool pl__pattern_check(pl_nn *m, const pl_store *s, const char *key, const char *pattern);
+/* sections.c: fails when a key of the command line belongs to a section that trains nothing. */
+pl_status pl__sections_check(const pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 /* frozen_dtype.c: quantizes frozen weights as the recipe and frozen.dtype say. Graphs are
  * finished. */
 pl_status pl__frozen_dtype(pl_builder *b) PL_MUST_USE;

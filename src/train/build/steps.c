@@ -336,7 +336,8 @@ static pl_status add_program(target *to, pl_program_draft *d)
     pl_step_program *t = &to->v->step_programs[to->v->n_step_programs++];
     t->when = d->when;
     t->name = d->name ? pl_arena_strdup(&to->r->arena, d->name) : NULL;
-    if (d->name && !t->name) return PL_ERR_MEMORY;
+    t->section = d->groups ? pl_arena_strdup(&to->r->arena, d->groups->section) : NULL;
+    if ((d->name && !t->name) || (d->groups && !t->section)) return PL_ERR_MEMORY;
     add_job(&to->jobs, &d->run, &to->r->compile, &t->run);
     add_job(&to->jobs, &d->apply, &to->forward, &t->apply);
     return PL_OK;

@@ -43,6 +43,8 @@ typedef struct pl_run_steps {
 
 /* Sets info->spiked. PL_ERR_NUMERIC when the guard ends the run. */
 pl_status pl__guard_check(pl_run *r, pl_step_info *info);
+/* The section of keys that trains the training program: "optim", or one of the recipe. */
+const char *pl__train_section(const pl_run *r);
 
 /* Bytes that were measured. Zero: not measured. */
 typedef struct pl_run_usage {

@@ -32,11 +32,21 @@ static pl_program *updater(const pl_run *r)
     return r->build->now->apply ? r->build->now->apply : pl__train(r);
 }
 
+const char *pl__train_section(const pl_run *r)
+{
+    const pl_variant *v = r->build->now;
+    for (int i = 0; i < v->n_step_programs; i++)
+        if (!v->step_programs[i].name && v->step_programs[i].section)
+            return v->step_programs[i].section;
+    return "optim";
+}
+
 /* Fails when a number of the step is not finite. A model can hide a NaN from the loss (nan_to_num);
  * the norm of the gradient, where it is computed, shows it. */
 static pl_status check_numbers(pl_run *r, pl_step_info *info, double bad)
 {
     pl_type t;
+    const char *section = pl__train_section(r);
     PL_TRY(pl__guard_check(r, info));
     if (info->spiked) return PL_OK;
     if (info->skipped) {
@@ -44,25 +54,24 @@ static pl_status check_numbers(pl_run *r, pl_step_info *info, double bad)
         PL_FAIL_IF(
             (float)info->loss_scale <= floor, PL_ERR_NUMERIC,
             "step %lld: gradients are not finite in fp16 though the loss scale is at its floor "
-            "of %g (the loss is %g); lower optim.lr (now %g), or set precision=bf16",
-            (long long)info->step, info->loss_scale, info->loss, info->lr);
+            "of %g (the loss is %g); lower %s.lr (now %g), or set precision=bf16",
+            (long long)info->step, info->loss_scale, info->loss, section, info->lr);
         return PL_OK;
     }
-    PL_FAIL_IF(
-        bad > 0, PL_ERR_NUMERIC,
-        "step %lld: %.0f of the network's outputs are not finite; lower optim.lr (now %g) or "
-        "set clip.norm",
-        (long long)info->step, bad, info->lr);
+    PL_FAIL_IF(bad > 0, PL_ERR_NUMERIC,
+               "step %lld: %.0f of the network's outputs are not finite; lower %s.lr (now %g) or "
+               "set clip.norm",
+               (long long)info->step, bad, section, info->lr);
     PL_FAIL_IF(
         !isfinite(info->loss), PL_ERR_NUMERIC,
-        "step %lld: the loss is %g; lower optim.lr (now %g) or set clip.norm; --trace-nan names the first value that is "
+        "step %lld: the loss is %g; lower %s.lr (now %g) or set clip.norm; --trace-nan names the first value that is "
         "not finite (a label or index out of range gives one too)",
-        (long long)info->step, info->loss, info->lr);
+        (long long)info->step, info->loss, section, info->lr);
     PL_FAIL_IF(!isfinite(info->grad_norm) &&
                    pl_session_output(r->session, updater(r), "grad_norm", &t),
                PL_ERR_NUMERIC,
-               "step %lld: the gradient's norm is %g while the loss is %g; lower optim.lr (now %g)",
-               (long long)info->step, info->grad_norm, info->loss, info->lr);
+               "step %lld: the gradient's norm is %g while the loss is %g; lower %s.lr (now %g)",
+               (long long)info->step, info->grad_norm, info->loss, section, info->lr);
     return PL_OK;
 }
 

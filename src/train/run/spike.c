@@ -36,10 +36,10 @@ static pl_status refuse(pl_run *r, const pl_step_info *info, int i, const char *
 {
     PL_FAIL(PL_ERR_NUMERIC,
             "step %lld was not applied: gradient norm %.4g (usual %.4g), loss %.4g (usual %.4g), "
-            "guard.spike is %g; %s; lower optim.lr (it is %g), set clip.norm, or raise guard.spike",
+            "guard.spike is %g; %s; lower %s.lr (it is %g), set clip.norm, or raise guard.spike",
             (long long)info->step, beside(info, i, "grad_norm"), beside(info, i, "usual_norm"),
             beside(info, i, "loss"), beside(info, i, "usual_loss"),
-            pl_config_float(r->config, "guard.spike"), why, info->lr);
+            pl_config_float(r->config, "guard.spike"), why, pl__train_section(r), info->lr);
 }
 
 pl_status pl__guard_check(pl_run *r, pl_step_info *info)
