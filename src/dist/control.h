@@ -56,7 +56,7 @@ void pl_hub_ask(pl_hub *h, int signal_number);  /* passes SIGUSR1 or SIGUSR2 to 
  * process. */
 const char *pl_hub_verdict(const pl_hub *h, int *code);
 bool pl_hub_met(const pl_hub *h); /* every rank has come, whatever became of it */
-/* Returns whether a rank has told that it does more than start (PL_CONTROL_START). */
+/* Returns whether a rank has reported anything beyond its start (PL_CONTROL_START). */
 bool pl_hub_begun(const pl_hub *h);
 /* Ranks that have said bye. */
 int pl_hub_left(pl_hub *h);

@@ -256,7 +256,7 @@ static int own_code(int status)
 typedef struct passed {
     int stops, saves, memories;
     uint64_t first; /* time of the first signal that stops; 0: none */
-    bool decided;   /* the ranks were told to stop, or to end */
+    bool decided;   /* the ranks have got the order to stop or to end */
     pid_t parent;   /* torchrun; 0: another program started this process */
 } passed;
 
