@@ -108,25 +108,12 @@ static pl_status bmp_probe(const void *bytes, size_t n, pl_image_info *info)
     return PL_OK;
 }
 
-static pl_status bmp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
-{
-    int w = 0, h = 0, channels = 0;
-    PL_FAIL_IF(!is_whole(bytes, n, info), PL_ERR_DATA, "the BMP data end early");
-    PL_TRY(check_palette(bytes, n, info));
-    uint8_t *px = stbi_load_from_memory(bytes, (int)n, &w, &h, &channels, 3);
-    PL_FAIL_IF(!px, PL_ERR_DATA, "the BMP data are corrupt");
-    bool same = w == info->width && h == info->height;
-    if (same) memcpy(rgb, px, (size_t)w * (size_t)h * 3);
-    stbi_image_free(px);
-    PL_FAIL_IF(!same, PL_ERR_DATA, "the BMP header has two sizes");
-    return PL_OK;
-}
-
 /* ---- strips ------------------------------------------------------------------------------- */
-/* Where the pixels of a whole file are. */
+/* Where the pixels of a whole file are. A strip has no gap between header and pixels: where colours
+ * need no palette, some versions of stb_image skip such a gap twice. */
 typedef struct layout {
-    size_t head, row; /* bytes before the pixels; of a row */
-    bool upwards;     /* the last row comes first */
+    size_t at, head, row; /* bytes before the pixels: of the file, of a strip; bytes of a row */
+    bool upwards;         /* the last row comes first */
 } layout;
 
 /* The height is the second of the two numbers behind the size of the header, of 2 bytes in the
@@ -135,7 +122,9 @@ static layout layout_of(const uint8_t *b, const pl_image_info *info)
 {
     bool old = number(b + 14, 4) == 12;
     uint64_t bits = number(b + (old ? 24 : 28), 2);
-    return (layout){.head = number(b + 10, 4),
+    size_t at = number(b + 10, 4);
+    return (layout){.at = at,
+                    .head = bits < 16 ? at : (size_t)head_bytes(b),
                     .row = (size_t)(((uint64_t)info->width * bits + 31) / 32 * 4),
                     .upwards = old || (int32_t)number(b + 22, 4) > 0};
 }
@@ -150,8 +139,9 @@ static pl_status pass_strip(const uint8_t *file, const layout *l, const pl_image
     int w = 0, got = 0, channels = 0;
     size_t first = (size_t)(l->upwards ? info->height - y - h : y), rows = (size_t)h * l->row;
     memcpy(buf, file, l->head);
+    for (int i = 0; i < 4; i++) buf[10 + i] = (uint8_t)(l->head >> (8 * i));
     for (int i = 0; i < (old ? 2 : 4); i++) buf[(old ? 20 : 22) + i] = (uint8_t)(height >> (8 * i));
-    memcpy(buf + l->head, file + l->head + first * l->row, rows);
+    memcpy(buf + l->head, file + l->at + first * l->row, rows);
     uint8_t *px = stbi_load_from_memory(buf, (int)(l->head + rows), &w, &got, &channels, 3);
     PL_FAIL_IF(!px, PL_ERR_DATA, "the BMP data are corrupt");
     bool same = w == info->width && got == h;
@@ -168,7 +158,7 @@ static pl_status bmp_rows(const void *bytes, size_t n, const pl_image_info *info
     PL_FAIL_IF(!is_whole(bytes, n, info), PL_ERR_DATA, "the BMP data end early");
     PL_TRY(check_palette(bytes, n, info));
     layout l = layout_of(bytes, info);
-    PL_FAIL_IF(l.head < 26 || l.head > MOST_HEAD || l.row == 0, PL_ERR_DATA,
+    PL_FAIL_IF(l.head < 26 || l.head > MOST_HEAD || l.at < l.head || l.row == 0, PL_ERR_DATA,
                "the BMP header is corrupt");
     int most = l.row > STRIP ? 1 : (int)(STRIP / l.row);
     uint8_t *buf = pl_sys_alloc(l.head + (size_t)most * l.row);
@@ -179,6 +169,35 @@ static pl_status bmp_rows(const void *bytes, size_t n, const pl_image_info *info
     }
     pl_sys_free(buf);
     return rc;
+}
+
+typedef struct pixels {
+    uint8_t *rgb;
+    size_t row;
+} pixels;
+
+static void keep_row(void *ctx, int y, const uint8_t *row)
+{
+    const pixels *to = ctx;
+    memcpy(to->rgb + (size_t)y * to->row, row, to->row);
+}
+
+static pl_status bmp_decode(const void *bytes, size_t n, const pl_image_info *info, uint8_t *rgb)
+{
+    int w = 0, h = 0, channels = 0;
+    if (info->by_rows) {
+        pixels to = {rgb, (size_t)info->width * 3};
+        return bmp_rows(bytes, n, info, NULL, keep_row, &to);
+    }
+    PL_FAIL_IF(!is_whole(bytes, n, info), PL_ERR_DATA, "the BMP data end early");
+    PL_TRY(check_palette(bytes, n, info));
+    uint8_t *px = stbi_load_from_memory(bytes, (int)n, &w, &h, &channels, 3);
+    PL_FAIL_IF(!px, PL_ERR_DATA, "the BMP data are corrupt");
+    bool same = w == info->width && h == info->height;
+    if (same) memcpy(rgb, px, (size_t)w * (size_t)h * 3);
+    stbi_image_free(px);
+    PL_FAIL_IF(!same, PL_ERR_DATA, "the BMP header has two sizes");
+    return PL_OK;
 }
 
 const pl_image_codec pl__bmp_codec = {
