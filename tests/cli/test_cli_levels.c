@@ -142,8 +142,8 @@ TEST(cli_levels_budgets_above_the_told_minimum_fit)
     static const long more[] = {0, 23000000, 38000000};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         r = cli_run("cd %s && $P plan " WIDE "%ld", d, bytes + more[i]);
-        CHECK_MSG(r.code == 0, "%ld bytes are refused, %ld is told as the minimum", bytes + more[i],
-                  bytes);
+        CHECK_MSG(r.code == 0, "%ld bytes are refused, although the minimum is %ld",
+                  bytes + more[i], bytes);
     }
 }
 

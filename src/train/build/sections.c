@@ -1,4 +1,4 @@
-/* sections.c - sections of optimiser keys that nothing is trained by.
+/* sections.c - optimiser sections that train nothing.
  *
  * A recipe with several optimisers has a section of keys for each (pl_recipe.optims), and a
  * configuration may switch a stage off. A key on the command line whose section then trains nothing
