@@ -40,6 +40,7 @@ typedef struct pl_checkpoint {
     char phase_name[64];
     int64_t samples;    /* of the training set; 0: endless */
     int64_t accumulate; /* micro-batches per step */
+    bool host_updates;  /* weights are updated on the host, beside a GPU */
     int threads;
     char recipe[64], version[32], device[64];
     char written[32];   /* UTC */

@@ -41,6 +41,8 @@ typedef struct pl_run_levels {
     uint64_t host_overhead_bytes; /* of the host budget: what the process takes besides the block */
     uint64_t host_state_bytes, disk_state_bytes; /* of these: slots that live there */
     double moved_bytes_per_step, wait_ms, hidden_ms;
+    bool host_updates;     /* weights are updated on the host, while the device waits */
+    double host_update_ms; /* of it: predicted time in a step */
 } pl_run_levels;
 PL_API pl_run_levels pl_run_levels_get(const pl_run *r);
 /* Returns whether a slot of the run's store lives below the device. */

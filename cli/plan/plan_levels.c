@@ -25,6 +25,9 @@ void plan_levels_print(const pl_run *run, FILE *out)
         fprintf(out, "%s hidden, ", cli_ms(l.hidden_ms));
         fprintf(out, "%s waited for\n", cli_ms(l.wait_ms));
     }
+    if (l.host_updates)
+        fprintf(out, "  %-12s %11s %11s  of each step: the host updates weights, all threads\n",
+                "updates", "", cli_ms(l.host_update_ms));
 }
 
 /* Memory below the device; nothing where the configuration allows none. */
@@ -40,4 +43,6 @@ void plan_levels_json(const pl_run *run, pl_json *j)
     pl_json_float(j, "moved_bytes_per_step", l.moved_bytes_per_step);
     pl_json_float(j, "wait_ms", l.wait_ms);
     pl_json_float(j, "hidden_ms", l.hidden_ms);
+    pl_json_string(j, "updates", l.host_updates ? "host" : "device");
+    pl_json_float(j, "host_update_ms", l.host_update_ms);
 }

@@ -118,7 +118,8 @@ static void set_companion(pl_nn *m, int slot, pl_val v)
         pl_nn_update(m, slot, v);
 }
 
-void pl_optim_accumulate(pl_nn *m, const pl_grads *grads)
+/* Sets accumulators to gradients, or adds gradients to them. */
+static void keep_gradients(pl_nn *m, const pl_grads *grads, bool add)
 {
     pl_grads own = *grads;
     if (shares(m, PL_SHARD_GRADIENTS)) {
@@ -130,11 +131,23 @@ void pl_optim_accumulate(pl_nn *m, const pl_grads *grads)
     }
     for (int i = 0; i < own.n; i++) {
         int slot = companion(m, "accum", own.slot[i], PL_SHARD_GRADIENTS);
-        set_companion(m, slot, pl_add(m->g, read_companion(m, slot), own.grad[i]));
+        pl_val sum = add ? pl_add(m->g, read_companion(m, slot), own.grad[i]) : own.grad[i];
+        set_companion(m, slot, sum);
     }
 }
 
-void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
+void pl_optim_accumulate(pl_nn *m, const pl_grads *grads)
+{
+    keep_gradients(m, grads, true);
+}
+
+void pl__optim_hand_over(pl_nn *m, const pl_grads *grads)
+{
+    keep_gradients(m, grads, false);
+}
+
+/* Reads the accumulators of all parameters that have one and match. */
+static void read_gradients(pl_nn *m, const pl_optim *o, bool clear, pl_grads *out)
 {
     pl_store *store = pl_graph_store(m->g);
     int n = pl_store_count(store);
@@ -148,9 +161,19 @@ void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
         out->slot[out->n] = i;
         out->param[out->n] = pl_nn_read(m, i);
         out->grad[out->n++] = sum;
-        set_companion(m, slot, pl_full_like(m->g, sum, 0));
+        if (clear) set_companion(m, slot, pl_full_like(m->g, sum, 0));
     }
     out->reduced = shares(m, PL_SHARD_GRADIENTS);
+}
+
+void pl_optim_accumulated(pl_nn *m, const pl_optim *o, pl_grads *out)
+{
+    read_gradients(m, o, true, out);
+}
+
+void pl__optim_handed_over(pl_nn *m, const pl_optim *o, pl_grads *out)
+{
+    read_gradients(m, o, false, out);
 }
 
 /* ---- update ----------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* direct.c - direct access: the host reads and writes a device's arena and state themselves.
  *
- * Used by the CPU. Nothing is copied: an input is written where the plan placed it, an output is
+ * Used by the CPU, and by programs that run on the host beside a device with its own memory. Nothing is copied: an input is written where the plan placed it, an output is
  * read where it lies, and a run has ended when the call returns. The next run overwrites the
  * outputs of a run, so only the outputs of the last run can be read.
  */
@@ -61,12 +61,12 @@ static pl_status direct_put(pl_session *s, void *at, const void *block, size_t b
 static void *direct_input(pl_session *s, pl_bound_program *b, int i)
 {
     const pl_program *p = b->p;
-    return pl_session_address(s, &p->plan->place[pl_node_get(p->g, p->inputs[i])->out]);
+    return pl_bound_address(s, b, &p->plan->place[pl_node_get(p->g, p->inputs[i])->out]);
 }
 
 static const void *direct_output(pl_session *s, pl_bound_program *b, uint32_t i, int ago)
 {
-    return ago ? NULL : pl_session_address(s, &b->p->plan->outputs[i].place);
+    return ago ? NULL : pl_bound_address(s, b, &b->p->plan->outputs[i].place);
 }
 
 static pl_status direct_send(pl_session *s, pl_bound_program *b)
@@ -78,7 +78,7 @@ static pl_status direct_send(pl_session *s, pl_bound_program *b)
 static pl_status direct_run(pl_session *s, pl_bound_program *b, uint32_t *failed)
 {
     if (pl_session_is_watched(s, b)) return pl_session_run_watched(s, b, failed);
-    return s->dev->run(b->units, b->n_units, NULL, failed);
+    return b->p->dev->run(b->units, b->n_units, NULL, failed);
 }
 
 static pl_status direct_wait(pl_session *s, const pl_bound_program *b, int ago)

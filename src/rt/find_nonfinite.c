@@ -29,17 +29,19 @@ static int64_t first_bad(pl_dtype d, const void *x, int64_t n)
     return -1;
 }
 
-/* Finds the first element that is not finite and its value; -1 if all are finite. */
-static pl_status look(pl_session *s, const pl_type *t, const char *at, int64_t *where,
+/* Finds the first element that is not finite and its value; -1 if all are finite. direct: the host
+ * reaches `at` itself. */
+static pl_status look(pl_session *s, const pl_type *t, const char *at, bool direct, int64_t *where,
                       double *value)
 {
+    const pl_access *access = direct ? &pl_access_direct : s->dev->access;
     size_t elem = pl_dtype_bytes(t->dtype);
     int64_t all = pl_type_elems(t);
     *where = -1;
     for (int64_t first = 0, n; first < all && *where < 0; first += n) {
         const void *x;
         size_t bytes = (size_t)(all - first) * elem;
-        PL_TRY(s->dev->access->view(s, at + (size_t)first * elem, &bytes, &x));
+        PL_TRY(access->view(s, at + (size_t)first * elem, &bytes, &x));
         n = (int64_t)(bytes / elem);
         int64_t bad = first_bad(t->dtype, x, n);
         if (bad < 0) continue;
@@ -61,7 +63,7 @@ pl_status pl_watch_unit(pl_session *s, const pl_bound_program *b, uint32_t i)
         int64_t where;
         double value;
         if (!pl_dtype_is_float(t->dtype) || !l->call.out[k]) continue;
-        PL_TRY(look(s, t, l->call.out[k], &where, &value));
+        PL_TRY(look(s, t, l->call.out[k], b->on_host, &where, &value));
         if (where < 0) continue;
         char type[96], label[160];
         uint32_t node = pl_producer(p->g, val);
@@ -85,6 +87,21 @@ const char *pl_session_found(const pl_session *s)
     return s->found[0] ? s->found : NULL;
 }
 
+/* The same for a slot that lives below the device: whether it has such an element. */
+static pl_status look_below(pl_session *s, int slot, bool *bad)
+{
+    const pl_type *t = &pl_store_slot(s->store, slot)->type;
+    char block[4096];
+    uint64_t all = pl_type_bytes(t);
+    *bad = false;
+    for (uint64_t at = 0, n; at < all && !*bad; at += n) {
+        n = all - at < sizeof block ? all - at : sizeof block;
+        PL_TRY(pl__slot_read_stored(s, slot, at, block, (size_t)n));
+        *bad = first_bad(t->dtype, block, (int64_t)(n / pl_dtype_bytes(t->dtype))) >= 0;
+    }
+    return PL_OK;
+}
+
 pl_status pl_session_bad_slot(pl_session *s, int *slot)
 {
     *slot = -1;
@@ -92,9 +109,13 @@ pl_status pl_session_bad_slot(pl_session *s, int *slot)
         const pl_type *t = &pl_store_slot(s->store, i)->type;
         int64_t where = -1;
         double value;
-        if (pl_dtype_is_float(t->dtype) && !pl_store_slot(s->store, i)->quant)
-            PL_TRY(look(s, t, s->state + s->slot_at[i], &where, &value));
-        if (where >= 0) *slot = i;
+        bool bad = false;
+        if (!pl_dtype_is_float(t->dtype) || pl_store_slot(s->store, i)->quant) continue;
+        if (pl_home_level(s->homes, i))
+            PL_TRY(look_below(s, i, &bad));
+        else
+            PL_TRY(look(s, t, s->state + s->slot_at[i], false, &where, &value));
+        if (bad || where >= 0) *slot = i;
     }
     return PL_OK;
 }

@@ -101,6 +101,7 @@ typedef struct pl_staging {
 /* A program bound to a session's memory. */
 typedef struct pl_bound_program {
     pl_program *p;
+    bool on_host;         /* compiled for the CPU in a session of a device with its own memory */
     pl_bound_unit *units; /* the plan's units in order, then its copies */
     uint32_t n_units;
     uint32_t *dies;      /* poison: buffers in the order of their death */
@@ -116,9 +117,11 @@ struct pl_session {
     pl_bound_program *bound;
     int n_bound, max_bound; /* bound[] never moves: captured programs point into it */
     char *arena, *state;
+    char *host_arena;         /* of the programs that run on the host; NULL: none does */
     struct pl_levels *levels; /* lower levels (rt/levels/levels.h); NULL: none */
     const pl_homes *homes;    /* of the programs; NULL: all slots are on the device */
-    uint64_t arena_bytes, state_bytes, level_bytes[PL_N_LEVELS];
+    const char *disk_dir;     /* folder of the disk level's file; NULL: none */
+    uint64_t arena_bytes, state_bytes, host_arena_bytes, level_bytes[PL_N_LEVELS];
     uint64_t *slot_at; /* per slot on the device: offset in state */
     int n_slots;
     /* Staged access: the device's block that inputs pass through, and the host's block that slots
@@ -130,7 +133,8 @@ struct pl_session {
     char found[384]; /* the first value that was not finite; "": none */
 };
 
-void *pl_session_address(const pl_session *s, const pl_place *at);
+/* Returns the address of a place of the program's plan; NULL: it is in a file, or is no place. */
+void *pl_bound_address(const pl_session *s, const pl_bound_program *b, const pl_place *at);
 /* After unit i of a watched run: records the first value that is not finite. */
 pl_status pl_watch_unit(pl_session *s, const pl_bound_program *b, uint32_t i) PL_MUST_USE;
 /* Whether a run must go unit by unit: for poison, timing or watching. */

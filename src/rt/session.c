@@ -17,9 +17,9 @@
 #include <string.h>
 
 /* ---- binding ---------------------------------------------------------------------------- */
-void *pl_session_address(const pl_session *s, const pl_place *at)
+void *pl_bound_address(const pl_session *s, const pl_bound_program *b, const pl_place *at)
 {
-    if (at->space == PL_SPACE_ARENA) return s->arena + at->offset;
+    if (at->space == PL_SPACE_ARENA) return (b->on_host ? s->host_arena : s->arena) + at->offset;
     if (at->space == PL_SPACE_STATE && !pl_home_level(s->homes, at->slot))
         return s->state + s->slot_at[at->slot] + at->offset;
     if (at->space == PL_SPACE_HOST) return (char *)pl_levels_host(s->levels) + at->offset;
@@ -28,20 +28,24 @@ void *pl_session_address(const pl_session *s, const pl_place *at)
     return NULL;
 }
 
-static pl_status bind_unit(pl_session *s, const pl_program *p, uint32_t unit, pl_bound_unit *l)
+static pl_status bind_unit(pl_session *s, const pl_bound_program *b, uint32_t unit,
+                           pl_bound_unit *l)
 {
+    const pl_program *p = b->p;
     pl_unit_args a = pl_unit_args_of(p->g, &p->units->unit[unit]);
     const void **in = pl_arena_new(&s->mem, const void *, a.n_in + 1);
     void **out = pl_arena_new(&s->mem, void *, a.n_out + 1);
     if (!in || !out) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < a.n_in; i++) in[i] = pl_session_address(s, &p->plan->place[a.in[i]]);
+    for (uint32_t i = 0; i < a.n_in; i++) in[i] = pl_bound_address(s, b, &p->plan->place[a.in[i]]);
     for (uint32_t k = 0; k < a.n_out; k++)
-        out[k] = pl_session_address(s, &p->plan->place[pl_arg_out(&a, k)]);
+        out[k] = pl_bound_address(s, b, &p->plan->place[pl_arg_out(&a, k)]);
     l->exec = &p->exec[pl_base_unit(p, unit)];
     l->call = p->call[pl_base_unit(p, unit)];
     l->call.in = in;
     l->call.out = out;
-    l->call.work = p->plan->work_bytes[unit] ? s->arena + p->plan->work_offset[unit] : NULL;
+    l->call.work = p->plan->work_bytes[unit]
+                       ? (b->on_host ? s->host_arena : s->arena) + p->plan->work_offset[unit]
+                       : NULL;
     return PL_OK;
 }
 
@@ -117,24 +121,37 @@ static void order_exchanges(const pl_program *p, pl_bound_program *b)
     }
 }
 
+/* Whether a program is the host's in a session of a device with its own memory. */
+static bool runs_on_host(const pl_session *s, const pl_program *p)
+{
+    return s->dev->own_memory && p->dev == &pl_device_cpu;
+}
+
 static pl_status bind_program(pl_session *s, pl_program *p, pl_bound_program *b)
 {
     const pl_plan *plan = p->plan;
     b->p = p;
+    b->on_host = runs_on_host(s, p);
     b->n_units = plan->n_order + plan->n_copies;
     b->units = pl_arena_new(&s->mem, pl_bound_unit, b->n_units + 1);
     if (!b->units) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < plan->n_order; i++)
         if (p->units->unit[plan->order[i]].kind != PL_UNIT_MOVE)
-            PL_TRY(bind_unit(s, p, plan->order[i], &b->units[i]));
+            PL_TRY(bind_unit(s, b, plan->order[i], &b->units[i]));
     for (uint32_t i = 0; i < plan->n_copies; i++)
         b->units[plan->n_order + i] =
-            (pl_bound_unit){.from = pl_session_address(s, &plan->copies[i].from),
-                            .to = pl_session_address(s, &plan->copies[i].to),
+            (pl_bound_unit){.from = pl_bound_address(s, b, &plan->copies[i].from),
+                            .to = pl_bound_address(s, b, &plan->copies[i].to),
                             .bytes = plan->copies[i].bytes};
     pl_levels_bind(s, p, b);
     order_exchanges(p, b);
     return p->opts.poison ? list_deaths(s, b) : PL_OK;
+}
+
+/* Returns how the host reaches a program's inputs and outputs, and runs it. */
+static const pl_access *access_of(const pl_session *s, const pl_bound_program *b)
+{
+    return b->on_host ? &pl_access_direct : s->dev->access;
 }
 
 /* ---- making a session ------------------------------------------------------------------- */
@@ -155,11 +172,24 @@ static pl_status lay_out_state(pl_session *s)
     return PL_OK;
 }
 
+/* A program on the host reads and writes slots where they lie: all of them are in host memory. */
+static pl_status check_host_program(const pl_session *s, const pl_program *p)
+{
+    for (uint32_t n = 1; n < p->g->n_nodes; n++) {
+        int slot = pl_node_slot(p->g, n);
+        PL_FAIL_IF(slot >= 0 && pl_home_level(s->homes, slot) != PL_LEVEL_HOST, PL_ERR_ARG,
+                   "a program on the host uses slot \"%s\", which is not in host memory",
+                   pl_store_slot(s->store, slot)->name);
+    }
+    return PL_OK;
+}
+
 /* Checks that a program uses the session's store, and a device that can run. */
 static pl_status check_program(const pl_session *s, const pl_program *p, int i)
 {
     PL_FAIL_IF(p->g->store != s->store, PL_ERR_ARG,
                "program %d was compiled over another store than the session's", i);
+    if (runs_on_host(s, p)) return check_host_program(s, p);
     PL_FAIL_IF(i && p->dev != s->dev, PL_ERR_ARG,
                "programs of one session must be compiled for one device");
     PL_FAIL_IF(p->homes != s->homes, PL_ERR_ARG,
@@ -171,28 +201,50 @@ static pl_status check_program(const pl_session *s, const pl_program *p, int i)
     return PL_OK;
 }
 
-static pl_status build(pl_session *s, int n, pl_program *const *programs)
+/* Sets the session's device, and the sizes of its blocks: of each the largest that a program
+ * needs. A program for the CPU beside programs of a device with its own memory has its arena on the
+ * host. */
+static pl_status size_blocks(pl_session *s, int n, pl_program *const *programs)
 {
-    PL_TRY(pl_store_status(s->store));
-    s->homes = n ? programs[0]->homes : NULL;
-    PL_TRY(lay_out_state(s));
+    for (int i = 0; i < n; i++)
+        if (i == 0 || (programs[i]->dev->own_memory && !s->dev->own_memory)) {
+            s->dev = programs[i]->dev;
+            s->homes = programs[i]->homes;
+            s->disk_dir = programs[i]->disk_dir;
+        }
     for (int i = 0; i < n; i++) {
         PL_TRY(check_program(s, programs[i], i));
-        s->dev = programs[i]->dev;
-        if (programs[i]->plan->arena_bytes > s->arena_bytes)
-            s->arena_bytes = programs[i]->plan->arena_bytes;
+        const pl_plan *plan = programs[i]->plan;
+        uint64_t *arena = runs_on_host(s, programs[i]) ? &s->host_arena_bytes : &s->arena_bytes;
+        if (plan->arena_bytes > *arena) *arena = plan->arena_bytes;
         for (int level = 1; level < PL_N_LEVELS; level++)
-            if (programs[i]->plan->level_bytes[level] > s->level_bytes[level])
-                s->level_bytes[level] = programs[i]->plan->level_bytes[level];
+            if (plan->level_bytes[level] > s->level_bytes[level])
+                s->level_bytes[level] = plan->level_bytes[level];
     }
+    return PL_OK;
+}
+
+static pl_status map_blocks(pl_session *s)
+{
+    void *arena = NULL, *state = NULL, *host = NULL;
     if (s->level_bytes[PL_LEVEL_HOST] || s->level_bytes[PL_LEVEL_DISK])
-        PL_TRY(pl_levels_open(s->dev, s->level_bytes, programs[0]->disk_dir, &s->levels));
-    void *arena = NULL, *state = NULL;
-    uint64_t at = pl_sys_now_ns();
+        PL_TRY(pl_levels_open(s->dev, s->level_bytes, s->disk_dir, &s->levels));
     PL_TRY(s->dev->alloc(s->arena_bytes, &arena));
     s->arena = arena;
     PL_TRY(s->dev->alloc(s->state_bytes, &state));
     s->state = state;
+    PL_TRY(pl_device_cpu.alloc(s->host_arena_bytes, &host));
+    s->host_arena = host;
+    return PL_OK;
+}
+
+static pl_status build(pl_session *s, int n, pl_program *const *programs)
+{
+    PL_TRY(pl_store_status(s->store));
+    PL_TRY(size_blocks(s, n, programs));
+    PL_TRY(lay_out_state(s));
+    uint64_t at = pl_sys_now_ns();
+    PL_TRY(map_blocks(s));
     s->max_bound = n + MORE_PROGRAMS;
     s->bound = pl_arena_new(&s->mem, pl_bound_program, s->max_bound);
     if (!s->bound) return PL_ERR_MEMORY;
@@ -245,11 +297,11 @@ static pl_status add_bound(pl_session *s, pl_program *p)
     pl_bound_program *b = &s->bound[s->n_bound];
     memset(b, 0, sizeof *b);
     PL_TRY(bind_program(s, p, b));
-    pl_status rc = s->dev->access->add(s, b);
+    pl_status rc = access_of(s, b)->add(s, b);
     if (rc == PL_OK)
         s->n_bound++;
     else
-        s->dev->access->drop(s, b);
+        access_of(s, b)->drop(s, b);
     return rc;
 }
 
@@ -269,7 +321,10 @@ pl_status pl_session_add(pl_session *s, pl_program *p)
                    "the program needs %llu bytes below the device, the session has %llu",
                    (unsigned long long)p->plan->level_bytes[level],
                    (unsigned long long)s->level_bytes[level]);
-    PL_TRY(widen_arena(s, p->plan->arena_bytes));
+    PL_FAIL_IF(runs_on_host(s, p) && p->plan->arena_bytes > s->host_arena_bytes, PL_ERR_ARG,
+               "the program needs an arena of %llu bytes on the host, the session has %llu",
+               (unsigned long long)p->plan->arena_bytes, (unsigned long long)s->host_arena_bytes);
+    if (!runs_on_host(s, p)) PL_TRY(widen_arena(s, p->plan->arena_bytes));
     return add_bound(s, p);
 }
 
@@ -278,6 +333,7 @@ void pl_session_free(pl_session *s)
     if (!s) return;
     s->dev->access->close(s);
     if (s->arena) s->dev->free(s->arena, s->arena_bytes);
+    pl_device_cpu.free(s->host_arena, s->host_arena_bytes);
     if (s->state) s->dev->free(s->state, s->state_bytes);
     pl_levels_free(s->levels);
     pl_arena_release(&s->mem);
@@ -382,7 +438,7 @@ void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_
     for (int i = 0; i < p->n_inputs; i++) {
         if (strcmp(pl_node_name(p->g, p->inputs[i]), name) != 0) continue;
         if (type) *type = *pl_type_of(p->g, pl_node_get(p->g, p->inputs[i])->out);
-        return b ? s->dev->access->input(s, b, i) : NULL;
+        return b ? access_of(s, b)->input(s, b, i) : NULL;
     }
     return NULL;
 }
@@ -395,7 +451,7 @@ const void *pl_session_output_of(pl_session *s, const pl_program *p, const char 
         const pl_plan_output *o = &p->plan->outputs[i];
         if (strcmp(pl_node_name(p->g, o->node), name) != 0) continue;
         if (type) *type = *pl_type_of(p->g, pl_node_in(p->g, o->node)[0]);
-        return b ? s->dev->access->output(s, b, i, ago) : NULL;
+        return b ? access_of(s, b)->output(s, b, i, ago) : NULL;
     }
     return NULL;
 }
@@ -412,6 +468,7 @@ const void *pl_session_output(pl_session *s, const pl_program *p, const char *na
 static pl_status poison_start(pl_session *s, const pl_bound_program *b)
 {
     const pl_plan *plan = b->p->plan;
+    char *arena = b->on_host ? s->host_arena : s->arena;
     uint64_t at = 0;
     while (at < plan->arena_bytes) {
         uint64_t lo = plan->arena_bytes, hi = lo;
@@ -420,7 +477,7 @@ static pl_status poison_start(pl_session *s, const pl_bound_program *b)
             if (f->component != PL_COMP_INPUTS || f->offset + f->bytes <= at) continue;
             if (f->offset < lo) lo = f->offset, hi = f->offset + f->bytes;
         }
-        if (lo > at) PL_TRY(s->dev->fill(s->arena + at, 0xff, lo - at));
+        if (lo > at) PL_TRY(b->p->dev->fill(arena + at, 0xff, lo - at));
         at = hi;
     }
     return PL_OK;
@@ -429,10 +486,11 @@ static pl_status poison_start(pl_session *s, const pl_bound_program *b)
 static pl_status poison_after(pl_session *s, const pl_bound_program *b, uint32_t step)
 {
     const pl_plan *plan = b->p->plan;
+    char *arena = b->on_host ? s->host_arena : s->arena;
     if (step + 1 >= plan->n_positions) return PL_OK; /* outputs stay valid after the last unit */
     for (uint32_t i = b->dies_from[step]; i < b->dies_from[step + 1]; i++) {
         const pl_placed_buffer *f = &plan->buffers[b->dies[i]];
-        PL_TRY(s->dev->fill(s->arena + f->offset, 0xff, f->bytes));
+        PL_TRY(b->p->dev->fill(arena + f->offset, 0xff, f->bytes));
     }
     return PL_OK;
 }
@@ -445,13 +503,14 @@ bool pl_session_is_watched(const pl_session *s, const pl_bound_program *b)
 pl_status pl_session_run_watched(pl_session *s, pl_bound_program *b, uint32_t *failed)
 {
     b->profile.runs++;
-    if (!b->dies && !s->watching) return s->dev->run(b->units, b->n_units, b->profile.ns, failed);
+    if (!b->dies && !s->watching)
+        return b->p->dev->run(b->units, b->n_units, b->profile.ns, failed);
     if (b->dies) PL_TRY(poison_start(s, b));
     for (uint32_t i = 0; i < b->n_units; i++) {
         uint32_t zero;
         uint64_t *ns = b->profile.ns ? &b->profile.ns[i] : NULL;
         *failed = i;
-        PL_TRY(s->dev->run(&b->units[i], 1, ns, &zero));
+        PL_TRY(b->p->dev->run(&b->units[i], 1, ns, &zero));
         if (s->watching) PL_TRY(pl_watch_unit(s, b, i));
         if (b->dies) PL_TRY(poison_after(s, b, i));
     }
@@ -462,7 +521,7 @@ pl_status pl_session_send(pl_session *s, const pl_program *p)
 {
     pl_bound_program *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program does not belong to this session");
-    return s->dev->access->send(s, b);
+    return access_of(s, b)->send(s, b);
 }
 
 pl_status pl_session_run(pl_session *s, pl_program *p)
@@ -470,14 +529,17 @@ pl_status pl_session_run(pl_session *s, pl_program *p)
     pl_bound_program *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program does not belong to this session");
     uint32_t failed = 0;
-    pl_status rc = s->dev->access->run(s, b, &failed);
+    /* a program on the host reads what the device has stored there */
+    if (b->on_host) PL_TRY(pl_session_wait(s));
+    pl_status rc = access_of(s, b)->run(s, b, &failed);
     if (rc == PL_OK || failed >= b->n_units) return rc;
     return pl__fail_prefix(rc, "%s", p->position_label[failed]);
 }
 
 pl_status pl_session_wait(pl_session *s)
 {
-    for (int i = 0; i < s->n_bound; i++) PL_TRY(s->dev->access->wait(s, &s->bound[i], 0));
+    for (int i = 0; i < s->n_bound; i++)
+        PL_TRY(access_of(s, &s->bound[i])->wait(s, &s->bound[i], 0));
     return PL_OK;
 }
 
@@ -485,13 +547,13 @@ pl_status pl_session_wait_for(pl_session *s, const pl_program *p, int ago)
 {
     const pl_bound_program *b = pl_session_find(s, p);
     PL_FAIL_IF(!b, PL_ERR_ARG, "the program does not belong to this session");
-    return s->dev->access->wait(s, b, ago);
+    return access_of(s, b)->wait(s, b, ago);
 }
 
 double pl_session_device_ms(pl_session *s, const pl_program *p, int ago)
 {
     const pl_bound_program *b = pl_session_find(s, p);
-    return b ? s->dev->access->device_ms(s, b, ago) : 0;
+    return b ? access_of(s, b)->device_ms(s, b, ago) : 0;
 }
 
 uint64_t pl_session_used_bytes(const pl_session *s)

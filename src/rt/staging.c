@@ -45,7 +45,7 @@ static pl_status list_inputs(pl_session *s, pl_bound_program *b)
         uint32_t val = pl_node_get(p->g, p->inputs[i])->out;
         size_t bytes = pl_type_bytes(pl_type_of(p->g, val));
         /* An input without a reader has no place. */
-        void *device = pl_session_address(s, &p->plan->place[val]);
+        void *device = pl_bound_address(s, b, &p->plan->place[val]);
         in[i] = (pl_transfer){at, device, device ? bytes : 0};
         at += aligned(bytes);
     }
@@ -67,7 +67,7 @@ static uint32_t place_outputs(const pl_session *s, pl_bound_program *b, bool sma
         size_t bytes = pl_type_bytes(pl_type_of(p->g, pl_node_in(p->g, o->node)[0]));
         if (small != (bytes <= SMALL_OUTPUT)) continue;
         placed[n++] = f->out[i] =
-            (pl_transfer){f->mirror_bytes[0], pl_session_address(s, &o->place), bytes};
+            (pl_transfer){f->mirror_bytes[0], pl_bound_address(s, b, &o->place), bytes};
         f->mirror_bytes[0] += aligned(bytes);
     }
     return n;
@@ -119,7 +119,7 @@ static void *make_all_hosts(void *ctx)
 {
     host_job *j = ctx;
     for (int i = 0; i < j->s->n_bound && j->rc == PL_OK; i++)
-        j->rc = make_hosts(j->s, &j->s->bound[i]);
+        if (!j->s->bound[i].on_host) j->rc = make_hosts(j->s, &j->s->bound[i]);
     if (j->rc != PL_OK) snprintf(j->error, sizeof j->error, "%s", pl_error_text());
     return NULL;
 }
@@ -167,12 +167,14 @@ static pl_status staged_open(pl_session *s)
 {
     uint64_t at = pl_sys_now_ns();
     host_job hosts = {.s = s, .rc = PL_OK};
-    for (int i = 0; i < s->n_bound; i++) PL_TRY(make_mirror(s, &s->bound[i]));
+    for (int i = 0; i < s->n_bound; i++)
+        if (!s->bound[i].on_host) PL_TRY(make_mirror(s, &s->bound[i]));
     PL_TRY(make_shared(s));
     hosts.running = pthread_create(&hosts.thread, NULL, make_all_hosts, &hosts) == 0;
     s->times.host = pl_lap(&at);
     pl_status rc = PL_OK;
-    for (int i = 0; i < s->n_bound && rc == PL_OK; i++) rc = capture_program(s, &s->bound[i]);
+    for (int i = 0; i < s->n_bound && rc == PL_OK; i++)
+        if (!s->bound[i].on_host) rc = capture_program(s, &s->bound[i]);
     s->times.record = pl_lap(&at);
     if (rc != PL_OK) {
         if (hosts.running) pthread_join(hosts.thread, NULL);

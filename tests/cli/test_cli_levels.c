@@ -106,6 +106,57 @@ TEST(cli_levels_phases_and_kills_do_not_change_weights)
               0, "");
 }
 
+/* Weights, gradients and moments live in host memory, where the update runs: the weights of "apart"
+ * have the same bits, because its kernels are the host's. A killed run resumes with the same. */
+TEST(cli_levels_updates_on_the_host_do_not_change_weights)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("cd %s && $P train " SMALL "train.steps=4 --quiet --out a && $P train " SMALL
+                      "train.steps=4 --memory 4MB --host-memory 300MB updates=host --quiet --out b "
+                      "&& cmp a/model.safetensors b/model.safetensors && $P train " SMALL
+                      "train.steps=4 clip.norm=0.1 accumulate=2 --quiet --out c && $P train " SMALL
+                      "train.steps=4 clip.norm=0.1 accumulate=2 " LOW
+                      "updates=host --quiet --out e && cmp c/model.safetensors e/model.safetensors",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run("cd %s && $P train " SMALL "train.steps=2 " LOW
+                      "updates=host --quiet --out k "
+                      "&& grep -q '\"host_updates\":true' k/checkpoints/*/manifest.json && $P "
+                      "train " SMALL "train.steps=4 " LOW "--quiet --out k && cmp "
+                      "a/model.safetensors k/model.safetensors",
+                      d),
+              0, "");
+}
+
+/* updates: auto: a slow link and many cores update on the host; a quick link brings the state. */
+TEST(cli_levels_updates_run_where_they_are_predicted_faster)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    static const char *const net =
+        "regress/tiny batch=4 'model.widths=[4096,4096,4096,4096,4096]' device=rtx4090 --memory "
+        "900MB --json --host-memory";
+    CHECK_RUN(
+        cli_run(
+            "cd %s && $P plan %s 8GB threads=16 host_link=pcie3x8 | grep -q '\"updates\":\"host\"'",
+            d, net),
+        0, "");
+    CHECK_RUN(
+        cli_run(
+            "cd %s && $P plan %s 8GB threads=1 host_link=pcie5x16 | grep -q '\"updates\":\"device\"'",
+            d, net),
+        0, "");
+    CHECK_RUN(cli_run("cd %s && $P plan %s 8GB threads=1 host_link=pcie5x16 updates=host | grep -q "
+                      "'\"updates\":\"host\"'",
+                      d, net),
+              0, "");
+    CHECK_RUN(cli_run("cd %s && $P plan %s 2GB updates=host", d, net), 3,
+              "updates on the host need");
+    CHECK_RUN(cli_run("cd %s && $P plan regress/tiny updates=host", d), 2,
+              "the device computes in host memory already");
+}
+
 /* The minimum that a refusal tells trains, and 1 % less is refused. */
 TEST(cli_levels_told_minimum_trains)
 {

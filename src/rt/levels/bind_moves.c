@@ -88,10 +88,11 @@ static uint64_t disk_offset(const pl_session *s, const pl_place *at)
     return at->space == PL_SPACE_STATE ? s->homes->offset[at->slot] + at->offset : at->offset;
 }
 
-static void bind_one(const pl_session *s, const pl_move *m, uint32_t number, pl_bound_unit *l)
+static void bind_one(const pl_session *s, const pl_bound_program *b, const pl_move *m,
+                     uint32_t number, pl_bound_unit *l)
 {
-    *l = (pl_bound_unit){.from = pl_session_address(s, &m->source),
-                         .to = pl_session_address(s, &m->dest),
+    *l = (pl_bound_unit){.from = pl_bound_address(s, b, &m->source),
+                         .to = pl_bound_address(s, b, &m->dest),
                          .bytes = m->bytes,
                          .move = number,
                          .channel = m->channel,
@@ -126,7 +127,7 @@ void pl_levels_bind(const pl_session *s, const pl_program *p, pl_bound_program *
     uint32_t n[PL_N_CHANNELS] = {0};
     for (uint32_t i = 0; i < plan->n_moves; i++) {
         const pl_move *m = &plan->moves[i];
-        bind_one(s, m, ++n[m->channel], &b->units[m->begin]);
+        bind_one(s, b, m, ++n[m->channel], &b->units[m->begin]);
     }
     for (uint32_t i = 0; i < plan->n_moves; i++) bind_waits(s, plan, i, b);
 }

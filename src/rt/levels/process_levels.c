@@ -15,6 +15,7 @@
  */
 #include "rt/levels/process_levels.h"
 
+#include "base/str.h"
 #include "base/sys.h"
 #include "plan/levels/gaps.h"
 #include "rt/device.h"
@@ -85,7 +86,7 @@ static pl_status list_movable(const pl_process_budget *b, const pl_process_level
     PL_TRY(find_slack(b, l, slots, slack));
     for (int s = 0; s < slots; s++) {
         movable m = {.slot = s, .bytes = pl_slot_bytes(pl_store_slot(store, s))};
-        bool may = m.bytes >= SMALLEST;
+        bool may = m.bytes >= SMALLEST && !l->must[s];
         for (int i = 0; i < b->n && may; i++) {
             bool assigned;
             may = pl_program_slot_may_move(b->programs[i], s);
@@ -101,25 +102,33 @@ static pl_status list_movable(const pl_process_budget *b, const pl_process_level
     return PL_OK;
 }
 
-/* Gives homes to the first slots of the list with at least that share of its bytes; a slot for
- * which no level has room stays. */
-static void place_slots(pl_process_levels *l, const movable *list, int n, int share)
+/* Gives a slot a home at a level. */
+static void place_slot(pl_process_levels *l, int slot, uint64_t bytes, uint8_t level)
+{
+    l->homes.level[slot] = level;
+    l->homes.offset[slot] = l->homes.bytes[level];
+    l->homes.bytes[level] += pl_level_round_up(bytes);
+    l->freed_bytes += (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
+}
+
+/* Gives homes to the slots of programs on the host, then to the first slots of the list with at
+ * least that share of its bytes; a slot for which no level has room stays. */
+static void place_slots(pl_process_levels *l, const pl_store *store, const movable *list, int n,
+                        int share)
 {
     uint64_t all = 0, taken = 0;
     memset(l->homes.level, 0, l->homes.n);
     memset(l->homes.bytes, 0, sizeof l->homes.bytes);
     l->freed_bytes = 0;
+    for (int s = 0; s < (int)l->homes.n; s++)
+        if (l->must[s]) place_slot(l, s, pl_slot_bytes(pl_store_slot(store, s)), PL_LEVEL_HOST);
     for (int i = 0; i < n; i++) all += list[i].bytes;
     for (int i = 0; i < n && taken < all / SHARES * (uint64_t)share; i++) {
         uint64_t bytes = pl_level_round_up(list[i].bytes);
         uint8_t level = 1;
         taken += list[i].bytes;
         while (level < PL_N_LEVELS && l->homes.bytes[level] + bytes > l->budget[level]) level++;
-        if (level == PL_N_LEVELS) continue;
-        l->homes.level[list[i].slot] = level;
-        l->homes.offset[list[i].slot] = l->homes.bytes[level];
-        l->homes.bytes[level] += bytes;
-        l->freed_bytes += (list[i].bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
+        if (level < PL_N_LEVELS) place_slot(l, list[i].slot, list[i].bytes, level);
     }
 }
 
@@ -127,7 +136,7 @@ static void place_slots(pl_process_levels *l, const movable *list, int n, int sh
 static void take_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
                        int share, uint64_t state)
 {
-    place_slots(l, list, n, share);
+    place_slots(l, store_of(b), list, n, share);
     memcpy(l->opts.capacity, l->budget, sizeof l->opts.capacity);
     l->opts.homes = &l->homes;
     b->state_bytes = state - l->freed_bytes;
@@ -177,7 +186,32 @@ static pl_status make_homes(const pl_process_budget *b, pl_process_levels *l)
     l->homes.n = store ? (uint32_t)pl_store_count(store) : 0;
     l->homes.level = pl_arena_new(&l->mem, uint8_t, l->homes.n + 1);
     l->homes.offset = pl_arena_new(&l->mem, uint64_t, l->homes.n + 1);
-    return l->homes.level && l->homes.offset ? PL_OK : PL_ERR_MEMORY;
+    l->must = pl_arena_new(&l->mem, bool, l->homes.n + 1);
+    return l->homes.level && l->homes.offset && l->must ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* Finds the slots that programs on the host use, and whether they can live there. */
+static pl_status find_must(const pl_process_budget *b, pl_process_levels *l)
+{
+    const pl_store *store = store_of(b);
+    uint64_t bytes = 0;
+    char need[32], have[32];
+    for (int s = 0; s < (int)l->homes.n; s++) {
+        for (int i = 0; i < l->n_host && !l->must[s]; i++)
+            l->must[s] = pl_program_uses_slot(l->host_programs[i], s);
+        if (l->must[s]) bytes += pl_level_round_up(pl_slot_bytes(pl_store_slot(store, s)));
+        for (int i = 0; i < b->n && l->must[s]; i++)
+            PL_FAIL_IF(!pl_program_slot_may_move(b->programs[i], s), PL_ERR_UNSUPPORTED,
+                       "the update cannot run on the host: a program on the device outputs \"%s\" "
+                       "or copies it to another slot",
+                       pl_store_slot(store, s)->name);
+    }
+    PL_FAIL_IF(bytes > l->budget[PL_LEVEL_HOST], PL_ERR_FIT,
+               "updates on the host need %s of host memory for weights, gradients and optimizer "
+               "state; host_memory leaves %s",
+               pl_str_bytes(bytes, need, sizeof need),
+               pl_str_bytes(l->budget[PL_LEVEL_HOST], have, sizeof have));
+    return PL_OK;
 }
 
 static double keep_all_ns(const pl_process_budget *b, const pl_process_levels *l)
@@ -269,6 +303,7 @@ pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)
     movable *list;
     int n;
     PL_TRY(make_homes(b, l));
+    PL_TRY(find_must(b, l));
     pl_status rc = list_movable(b, l, &mem, &list, &n);
     if (rc == PL_OK) rc = choose(b, l, list, n);
     pl_arena_release(&mem);

@@ -15,6 +15,10 @@
 typedef struct pl_process_levels {
     uint64_t budget[PL_N_LEVELS]; /* bytes that may be used at each level */
     const char *disk_dir;         /* NULL: no disk */
+    /* Programs that run on the host and share slots with the others: all slots that they use live
+     * in host memory. */
+    pl_program *const *host_programs;
+    int n_host;
     /* Host level: bytes that the user allows the process, and what it takes besides the block. */
     uint64_t host_asked, host_overhead;
     pl_level_opts opts;
@@ -24,8 +28,9 @@ typedef struct pl_process_levels {
     /* Returns pl_process_budget.later_bytes with the homes as they are: a slot below the device may
      * need memory to pass through. NULL: homes do not change it. */
     uint64_t (*later)(void *ctx);
-    pl_arena mem; /* homes */
+    pl_arena mem; /* homes, must */
     pl_homes homes;
+    bool *must;           /* per slot: programs on the host use it */
     uint64_t freed_bytes; /* of the state block, by slots that live elsewhere */
 } pl_process_levels;
 
@@ -41,6 +46,8 @@ pl_status pl_program_set_levels(pl_program *p, const pl_level_opts *levels,
                                 const char *disk_dir) PL_MUST_USE;
 const pl_store *pl_program_store(const pl_program *p);
 bool pl_program_slot_may_move(const pl_program *p, int slot);
+/* Whether the program reads or writes the slot. */
+bool pl_program_uses_slot(const pl_program *p, int slot);
 /* Returns how many kernels read the slot; *assigned: the program writes it. */
 int pl_program_slot_uses(const pl_program *p, int slot, bool *assigned);
 /* Lowers slack_ns[slot], for each slot that the program assigns, to the time of the kernels that

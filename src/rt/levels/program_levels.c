@@ -26,6 +26,13 @@ bool pl_program_slot_may_move(const pl_program *p, int slot)
     return pl_level_slot_may_move(p->base_graph, p->base_units, slot);
 }
 
+bool pl_program_uses_slot(const pl_program *p, int slot)
+{
+    for (uint32_t k = 1; k < p->base_graph->n_nodes; k++)
+        if (pl_node_slot(p->base_graph, k) == slot) return true;
+    return false;
+}
+
 int pl_program_slot_uses(const pl_program *p, int slot, bool *assigned)
 {
     int n = 0;

@@ -43,7 +43,8 @@ static pl_status build_variant(pl_run *r, pl_step_build *b, pl_variant *v)
                          .draws_are_inputs = r->purpose.goal == PL_GOAL_REPLAY,
                          .f64 = r->purpose.f64,
                          .batch = b->micro,
-                         .accumulate = b->accumulate};
+                         .accumulate = b->accumulate,
+                         .split = b->accumulate > 1 || b->host_updates};
     PL_TRY(pl__ranks_prepare(r, b->accumulate, &graphs));
     PL_TRY(pl__builder_run(&graphs, r->recipe)); /* recipe -> graph -> gradient */
     pl_status rc = pl__random_frozen_foresee(r, &graphs);
@@ -100,6 +101,7 @@ pl_status pl__build_new(pl_run *r, int64_t accumulate, int level, pl_step_build 
     if (!b) return PL_ERR_MEMORY;
     b->level = level;
     b->accumulate = accumulate;
+    b->host_updates = r->host_updates;
     b->micro = pl_config_int(r->config, "batch") / (accumulate * pl__ranks(r));
     pl_status rc = pl__tradeoff_config(r, level, &b->traded);
     if (rc == PL_OK) rc = build_variants(r, b);

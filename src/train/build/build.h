@@ -49,8 +49,9 @@ typedef struct pl_step_build {
     pl_program *sample; /* of the first bucket; NULL: no samples */
     pl_picture_out picture[PL_MAX_PICTURES];
     int n_pictures;
-    pl_program **programs; /* all of the above, each once */
-    int n_programs;
+    bool host_updates;     /* apply programs run on the host, beside a device with its own memory */
+    pl_program **programs; /* all of the above, each once; those on the host last */
+    int n_programs, n_host;
     bool fitted;         /* the plans fit the budget */
     const char *unfit;   /* why no plan fits the budget; NULL */
     const char *coupled; /* why accumulate: auto does not split the batch; NULL */
@@ -104,6 +105,8 @@ pl_status pl__step_programs_compile(pl_run *r, pl_step_build *b, pl_variant *v,
 pl_status pl__build_list_programs(pl_step_build *b) PL_MUST_USE;
 /* Returns the programs of the run's build; *n: their number, 0 when the run is not built. */
 pl_program *const *pl__run_programs(const pl_run *r, int *n);
+/* The same for those that run on the device. */
+pl_program *const *pl__run_device_programs(const pl_run *r, int *n);
 bool pl__step_program_runs(const pl_step_program *t, int64_t step);
 /* Returns how often a step trains on its batch. */
 int64_t pl__run_updates(const pl_run *r);

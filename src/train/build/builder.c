@@ -80,8 +80,8 @@ static bool program_draft_new(pl_builder *b, const char *name, pl_when when)
 {
     const pl_spread *spread = b->spread ? &b->spread[b->n_step_programs] : NULL;
     pl_program_draft *t = &b->step_programs[b->n_step_programs++];
-    bool ok = draft_new(b, true, spread, &t->run) &&
-              (b->accumulate == 1 || draft_new(b, true, NULL, &t->apply));
+    bool ok =
+        draft_new(b, true, spread, &t->run) && (!b->split || draft_new(b, true, NULL, &t->apply));
     t->name = ok && name ? pl_nn_name(t->run.m, "%s", name) : NULL;
     t->when = when;
     return ok;
@@ -346,13 +346,19 @@ static void update(pl_builder *b, pl_program_draft *t, pl_group_draft *group, pl
     pl_grads grads = group->grads;
     pl_optim_report report;
     memset(&report, 0, sizeof report);
-    if (b->accumulate > 1) {
-        pl_optim_accumulate(m, &grads);
+    if (b->split) {
+        if (b->accumulate > 1)
+            pl_optim_accumulate(m, &grads);
+        else
+            pl__optim_hand_over(m, &grads);
         if (o->guard.spike > 0) pl_guard_add(m, o, o->guard.loss);
         m = t->apply.m;
         if (o->guard.spike > 0) o->guard.loss = pl_guard_sum(m, o);
         if (scale) o->loss_scale = pl_loss_scale_read(m, scale);
-        pl_optim_accumulated(m, o, &grads);
+        if (b->accumulate > 1)
+            pl_optim_accumulated(m, o, &grads);
+        else
+            pl__optim_handed_over(m, o, &grads);
     }
     pl_optim_update(m, &grads, o, &report);
     if (b->goal == PL_GOAL_REPLAY) output_gradients(m, &grads, o->loss_scale);

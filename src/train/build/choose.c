@@ -1,4 +1,5 @@
-/* choose.c - which build trains: how many micro-batches, how many trade-offs, what is sharded.
+/* choose.c - which build trains: how many micro-batches, how many trade-offs, what is sharded, and
+ * where weights are updated.
  *
  * Idea: make builds one after the other, fit each to the budget (run_memory.c), and keep the build
  * with the fastest predicted step. The order of preference limits the search:
@@ -6,6 +7,7 @@
  *     sharding       one more kind of state each time, only while nothing fits (shard: auto)
  *     micro-batches  each divisor of the batch (accumulate: auto); without a budget, one
  *     trade-offs     each level, until one keeps everything
+ *     updates        on the device; on the host, where kernels wait for state that lives there
  *
  * Invariant: at most two builds exist at once, the best so far and the build being tried; a build
  * that does not fit is freed before the next is made, because its memory counts against the host
@@ -15,9 +17,12 @@
  * Ranks make every decision from numbers that they have agreed on, so that all choose the same.
  */
 #include "base/sys.h"
+#include "plimsoll_levels.h"
+#include "rt/device.h"
 #include "train/run/run.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- trade-offs --------------------------------------------------------------------------- */
 /* Sets whether the run's build fits, and its predicted step: the smallest over ranks. */
@@ -96,12 +101,116 @@ static pl_status drop_build(pl_run *r)
     return r->store ? PL_OK : PL_ERR_MEMORY;
 }
 
+/* ---- updates on the host ------------------------------------------------------------------ */
+/* Why updates cannot run on the host; NULL: they can. */
+static const char *why_not_host(pl_run *r)
+{
+    const pl_device *dev;
+    bool planned = pl_device_profile(pl_config_text(r->config, "device")) != NULL;
+    if (pl_device_find(pl__ranks_device(r), &dev) != PL_OK) return NULL; /* compiling says why */
+    if (!dev->own_memory && !planned) return "the device computes in host memory already";
+    if (pl_config_is_null(r->config, "host_memory"))
+        return "host_memory is not given; it must have room for weights, gradients and optimizer "
+               "state";
+    if (pl_config_is_null(r->config, "memory") && !planned)
+        return "memory is not given, so everything lives on the GPU";
+    if (pl__ranks(r) > 1) return "several ranks exchange gradients on their devices";
+    return pl__goal_trains(r->purpose.goal) ? NULL : "the run does not train";
+}
+
+/* Whether the build updates on the device, and kernels wait for state that lives below it for at
+ * least a twentieth of the step; or the build does not fit. */
+static bool waits_for_state(const pl_run *r)
+{
+    enum { SMALL = 20 };
+    pl_run_levels l = pl_run_levels_get(r);
+    bool waits = l.host_state_bytes && l.wait_ms * SMALL > pl_run_predicted_ms(r);
+    return !r->build->host_updates && (waits || !pl_run_memory_get(r).fits);
+}
+
+/* Makes the run's build with the update on the host, over a store of its own: slots of gradients
+ * are added. *better: it fits and its predicted step is shorter; or least, the smallest budget of
+ * another build that does not fit, is larger than its own. */
+static pl_status try_host(pl_run *r, int64_t accumulate, double best_ms, uint64_t least,
+                          bool *better)
+{
+    bool fits;
+    double ms;
+    *better = false;
+    r->store = pl_store_new();
+    if (!r->store) return PL_ERR_MEMORY;
+    PL_TRY(pl__build_level(r, accumulate, 0));
+    PL_TRY(look_at_plan(r, &fits, &ms));
+    if (ms >= best_ms) return PL_OK;
+    pl_status rc = pl__run_fit(r);
+    if (rc == PL_ERR_UNSUPPORTED || rc == PL_ERR_FIT) return PL_OK;
+    PL_TRY(rc);
+    PL_TRY(choose_level(r, accumulate));
+    PL_TRY(look_at_plan(r, &fits, &ms));
+    *better = fits && ms < best_ms;
+    if (fits || !least) return PL_OK;
+    PL_TRY(pl_run_find_minimum(r));
+    *better = pl_run_memory_get(r).minimum < least;
+    return PL_OK;
+}
+
+/* updates: auto: replaces the run's build by one that updates on the host, where that is faster. */
+static pl_status choose_place(pl_run *r, int64_t accumulate)
+{
+    pl_step_build *build = r->build;
+    pl_store *store = r->store;
+    double ms;
+    uint64_t least = 0;
+    bool fits, better;
+    bool choose = strcmp(pl_config_text(r->config, "updates"), "auto") == 0 && !why_not_host(r) &&
+                  !r->files.resume && waits_for_state(r);
+    if (!choose) return PL_OK;
+    PL_TRY(look_at_plan(r, &fits, &ms));
+    if (!fits) PL_TRY(pl_run_find_minimum(r));
+    if (!fits) least = pl_run_memory_get(r).minimum;
+    r->build = NULL;
+    r->host_updates = true;
+    pl_status rc = try_host(r, accumulate, fits ? ms : HUGE_VAL, least, &better);
+    r->host_updates = false;
+    if (rc != PL_OK || !better) {
+        pl__build_free(r->build);
+        pl_store_free(r->store);
+        r->build = build;
+        r->store = store;
+        return rc;
+    }
+    pl__build_free(build);
+    pl_store_free(store);
+    return PL_OK;
+}
+
+/* Sets where the builds that are made from here on update, as far as the configuration or the
+ * checkpoint that is resumed says it. */
+static pl_status ask_place(pl_run *r)
+{
+    const char *asked = pl_config_text(r->config, "updates"), *why = NULL;
+    bool host = strcmp(asked, "host") == 0;
+    r->host_updates = host || (r->files.resume_host && strcmp(asked, "auto") == 0);
+    if (r->host_updates) why = why_not_host(r);
+    PL_FAIL_IF(host && why, PL_ERR_CONFIG, "updates: host: %s; updates: auto chooses", why);
+    if (why) r->host_updates = false;
+    return PL_OK;
+}
+
+/* ---- a number of micro-batches ------------------------------------------------------------ */
+/* Plans r->build, of level 0, and replaces it by a better one: trade-offs, updates on the host. */
+static pl_status fit_split(pl_run *r, int64_t accumulate)
+{
+    PL_TRY(pl__run_fit(r));
+    PL_TRY(choose_level(r, accumulate));
+    return choose_place(r, accumulate);
+}
+
 static pl_status build_split(pl_run *r, int64_t accumulate)
 {
     PL_TRY(drop_build(r));
     PL_TRY(pl__build_level(r, accumulate, 0));
-    PL_TRY(pl__run_fit(r));
-    return choose_level(r, accumulate);
+    return fit_split(r, accumulate);
 }
 
 /* Builds with a given number of micro-batches. A batch is split only where that changes no result,
@@ -130,8 +239,7 @@ static pl_status try_split(pl_run *r, int64_t n, double best_ms, bool *better, d
     PL_TRY(look_at_plan(r, &fits, ms));
     *better = false;
     if (*ms >= best_ms) return PL_OK;
-    PL_TRY(pl__run_fit(r));
-    PL_TRY(choose_level(r, n));
+    PL_TRY(fit_split(r, n));
     double fitted;
     PL_TRY(look_at_plan(r, &fits, &fitted));
     *better = fits && fitted < best_ms;
@@ -214,12 +322,13 @@ pl_status pl__choose_build(pl_run *r)
 {
     int64_t asked;
     PL_TRY(pl__accumulate_asked(r->config, &asked));
+    PL_TRY(ask_place(r));
     if (r->purpose.goal == PL_GOAL_ENCODE) asked = 1;
     PL_TRY(r->purpose.goal == PL_GOAL_EVALUATE  ? build_evaluation(r, asked)
            : r->purpose.goal == PL_GOAL_PREDICT ? build_prediction(r)
                                                 : build_training(r, asked));
     r->build->fitted = pl_run_memory_get(r).fits;
-    return r->build->fitted ? PL_OK : pl_run_find_minimum(r);
+    return r->build->fitted || r->build->minimum ? PL_OK : pl_run_find_minimum(r);
 }
 
 /* ---- the minimum -------------------------------------------------------------------------- */

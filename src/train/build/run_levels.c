@@ -116,11 +116,21 @@ static uint64_t host_overhead(const pl_run *r)
     return (bytes + grain - 1) / grain * grain;
 }
 
+/* Returns the arena that programs on the host share. */
+static uint64_t host_arena(const pl_run *r)
+{
+    uint64_t most = 0;
+    for (int i = r->build->n_programs - r->build->n_host; i < r->build->n_programs; i++)
+        if (pl_program_plan(r->build->programs[i])->arena_bytes > most)
+            most = pl_program_plan(r->build->programs[i])->arena_bytes;
+    return most;
+}
+
 static pl_status read_host(const pl_run *r, pl_process_levels *l)
 {
     char asked[32], own[32];
     l->host_asked = (uint64_t)pl_config_size(r->config, "host_memory");
-    l->host_overhead = host_overhead(r);
+    l->host_overhead = host_overhead(r) + host_arena(r);
     PL_FAIL_IF(l->host_asked <= l->host_overhead, PL_ERR_FIT,
                "host_memory: %s is not more than the process itself takes of the host (%s: "
                "program, libraries, driver, data)",
@@ -144,6 +154,8 @@ pl_status pl__run_read_levels(const pl_run *r, pl_process_levels *l, bool *any)
                "below the CPU",
                pl_config_text(r->config, "device"));
     if (host) PL_TRY(read_host(r, l));
+    l->host_programs = r->build->programs + r->build->n_programs - r->build->n_host;
+    l->n_host = r->build->n_host;
     set_rates(r, l);
     *any = host || l->disk_dir;
     return PL_OK;
@@ -182,6 +194,7 @@ pl_run_levels pl_run_levels_get(const pl_run *r)
     out.host_budget_bytes = b->levels->host_asked;
     out.host_overhead_bytes = b->levels->host_overhead;
     out.disk_budget_bytes = b->levels->budget[PL_LEVEL_DISK];
+    out.host_updates = b->host_updates;
     out.host_state_bytes = b->levels->homes.bytes[PL_LEVEL_HOST];
     out.disk_state_bytes = b->levels->homes.bytes[PL_LEVEL_DISK];
     for (int i = 0; i < b->n_programs; i++) {
@@ -199,6 +212,8 @@ pl_run_levels pl_run_levels_get(const pl_run *r)
             out.wait_ms += often[k] * of.wait_ms;
             out.hidden_ms += often[k] * of.hidden_ms;
         }
+        if (b->host_updates && t.apply)
+            out.host_update_ms += t.share * pl_program_plan(t.apply)->predicted_step_ms;
     }
     return out;
 }

@@ -144,7 +144,7 @@ static pl_process_budget describe(pl_run *r)
                            .stop = r->stop,
                            .used_then = r->usage.built,
                            .plan_peak = r->usage.plan_peak};
-    b.programs = pl__run_programs(r, &b.n);
+    b.programs = pl__run_device_programs(r, &b.n);
     if (pl__train(r)) b.state_bytes = pl_program_plan(pl__train(r))->state_bytes;
     if (build) b.known_minimum = build->minimum;
     if (build && build->other_minimum &&
@@ -191,7 +191,9 @@ pl_status pl__run_fit(pl_run *r)
     pl_process_budget b = describe(r);
     pl_status rc = plan_within(r, &b);
     r->usage.plan_peak = b.plan_peak;
-    if (rc != PL_ERR_FIT) return rc;
+    /* the keep-all plan is no answer where the host has no room for the slots of its updates */
+    bool homeless = !r->build->levels || !r->build->levels->homes.bytes[PL_LEVEL_HOST];
+    if (rc != PL_ERR_FIT || (r->build->host_updates && homeless)) return rc;
     r->build->unfit = pl_arena_strdup(&r->arena, pl_error_text());
     return r->build->unfit ? PL_OK : PL_ERR_MEMORY;
 }

@@ -49,6 +49,11 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "GPU: host memory of the whole process, for weights, optimizer state and activations "
             "that the budget of the GPU (memory) has no room for, e.g. 32GB. null: such tensors "
             "stay on the GPU."},
+    {"updates", PL_CONFIG_CHOICE, "auto", .choices = "auto|device|host", .resume = PL_RESUME_ROUND,
+     .doc = "GPU with host_memory: where weights are updated. host: weights, gradients and "
+            "optimizer state live in host memory and all cores update them there; device: the "
+            "state is brought to the GPU; auto: whichever is predicted to be faster. Updates on "
+            "the host round otherwise than updates on a GPU."},
     {"host_link", PL_CONFIG_CHOICE, "auto",
      .choices = "auto|pcie3x8|pcie3x16|pcie4x8|pcie4x16|pcie5x8|pcie5x16", .resume = PL_RESUME_FREE,
      .doc = "Link between GPU and host memory that times of moves are predicted with; auto: as "

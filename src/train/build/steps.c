@@ -110,6 +110,22 @@ static int list_programs(const pl_variant *v, pl_program **out)
     return n;
 }
 
+/* Puts programs on the host behind the others, without changing the order of either. */
+static void host_last(pl_step_build *b)
+{
+    for (int i = 0, left = b->n_programs; b->host_updates && left > 0; left--) {
+        pl_program *p = b->programs[i];
+        if (pl_program_device(p) != &pl_device_cpu) {
+            i++;
+            continue;
+        }
+        memmove(b->programs + i, b->programs + i + 1,
+                (size_t)(b->n_programs - i - 1) * sizeof *b->programs);
+        b->programs[b->n_programs - 1] = p;
+        b->n_host++;
+    }
+}
+
 pl_status pl__build_list_programs(pl_step_build *b)
 {
     b->programs = pl_sys_alloc(((size_t)b->n_variants * ROOM + 1) * sizeof(pl_program *));
@@ -117,12 +133,19 @@ pl_status pl__build_list_programs(pl_step_build *b)
     for (int k = 0; k < b->n_variants; k++)
         b->n_programs += list_programs(&b->variants[k], b->programs + b->n_programs);
     if (b->sample) b->programs[b->n_programs++] = b->sample;
+    host_last(b);
     return PL_OK;
 }
 
 pl_program *const *pl__run_programs(const pl_run *r, int *n)
 {
     *n = r->build ? r->build->n_programs : 0;
+    return r->build ? r->build->programs : NULL;
+}
+
+pl_program *const *pl__run_device_programs(const pl_run *r, int *n)
+{
+    *n = r->build ? r->build->n_programs - r->build->n_host : 0;
     return r->build ? r->build->programs : NULL;
 }
 
@@ -329,6 +352,7 @@ typedef struct target {
     pl_variant *v;
     compile_list jobs;
     pl_compile_opts forward; /* of programs without a backward pass */
+    pl_compile_opts update;  /* of updates */
 } target;
 
 static pl_status add_program(target *to, pl_program_draft *d)
@@ -339,7 +363,7 @@ static pl_status add_program(target *to, pl_program_draft *d)
     t->section = d->groups ? pl_arena_strdup(&to->r->arena, d->groups->section) : NULL;
     if ((d->name && !t->name) || (d->groups && !t->section)) return PL_ERR_MEMORY;
     add_job(&to->jobs, &d->run, &to->r->compile, &t->run);
-    add_job(&to->jobs, &d->apply, &to->forward, &t->apply);
+    add_job(&to->jobs, &d->apply, &to->update, &t->apply);
     return PL_OK;
 }
 
@@ -386,6 +410,8 @@ static pl_status compile_all(target *to, pl_builder *graphs)
     to->forward = r->compile;
     if (to->forward.checkpointing == PL_CHECKPOINT_BLOCKS)
         to->forward.checkpointing = PL_CHECKPOINT_AUTO;
+    to->update = to->forward;
+    if (to->build->host_updates) to->update.device = "cpu";
     PL_TRY(add_programs(to, graphs));
     add_job(&to->jobs, &graphs->eval, &to->forward, &to->v->eval);
     if (!to->build->sample && graphs->sample.g) {

@@ -78,6 +78,7 @@ static void fill_head(pl_run *r, pl_checkpoint *c)
              r->phases.now < 0 ? "" : r->phases.list[r->phases.now].name);
     c->samples = pl__run_samples(r);
     c->accumulate = r->build->accumulate;
+    c->host_updates = r->build->host_updates;
     c->threads = pl_threads();
     snprintf(c->recipe, sizeof c->recipe, "%s", r->recipe->name);
     snprintf(c->version, sizeof c->version, "%s", pl_version());
@@ -225,6 +226,7 @@ pl_status pl_run_resume(pl_run *r, const char *dir)
     PL_FAIL_IF(r->session, PL_ERR_ARG, "the run is started already");
     PL_TRY(read_manifest(dir, &c));
     r->files.resume_accumulate = c->accumulate;
+    r->files.resume_host = c->host_updates;
     pl_sys_free(c);
     r->files.resume = pl_arena_strdup(&r->arena, dir);
     return r->files.resume ? PL_OK : PL_ERR_MEMORY;

@@ -71,6 +71,7 @@ static void write_members(pl_json *j, const pl_checkpoint *c)
     }
     pl_json_int(j, "samples", c->samples);
     pl_json_int(j, "accumulate", c->accumulate);
+    if (c->host_updates) pl_json_bool(j, "host_updates", true);
     pl_json_int(j, "threads", c->threads);
     pl_json_string(j, "recipe", c->recipe);
     pl_json_string(j, "version", c->version);
@@ -216,6 +217,7 @@ static pl_status read_members(const char *name, json_t *o, pl_checkpoint *c)
     PL_TRY(read_phase(name, o, c));
     PL_TRY(want_int(name, o, "samples", most, &c->samples));
     PL_TRY(want_int(name, o, "accumulate", most, &c->accumulate));
+    c->host_updates = json_is_true(json_object_get(o, "host_updates"));
     PL_TRY(want_int(name, o, "threads", 1 << 20, &threads));
     PL_TRY(want_int(name, o, "log_bytes", most, &log_bytes));
     PL_TRY(want_text(name, o, "recipe", c->recipe, sizeof c->recipe));

@@ -23,6 +23,7 @@ typedef struct pl_run_files {
     uint64_t leaving_sum;      /* checksum of the names and values of the slots left out */
     const char *resume;        /* checkpoint that pl_run_start continues; NULL: none */
     int64_t resume_accumulate; /* micro-batches of a step of the run that wrote it */
+    bool resume_host;          /* that run updated on the host */
     struct {                   /* pl_builder_fact */
         const char *key, *text;
     } fact[PL_MAX_FACTS];

@@ -79,6 +79,7 @@ struct pl_run {
     pl_purpose purpose;
     pl_store *store;
     pl_compile_opts compile;
+    bool host_updates;    /* of builds that are made from here on */
     pl_step_build *build; /* NULL: the run is not built */
     pl_session *session;  /* NULL: the run is not started */
     uint8_t *grids;       /* samples.c: pixels of all pictures, then the arrays; NULL: no samples */
