@@ -370,11 +370,12 @@ pl_status pl__st_index(pl_st_reader *r)
 
 static pl_status load(pl_st_reader *r)
 {
-    uint8_t word[8];
+    uint8_t word[9];
     const pl_file *f = &r->file;
-    PL_FAIL_IF(f->size < 8, PL_ERR_FILE, "%.200s: %llu bytes are too few for a safetensors file",
-               f->name, (unsigned long long)f->size);
-    PL_TRY(pl_file_read(f, 0, 8, word));
+    PL_FAIL_IF(f->size < sizeof word, PL_ERR_FILE,
+               "%.200s: %llu bytes are too few for a file of weights", f->name,
+               (unsigned long long)f->size);
+    PL_TRY(pl_file_read(f, 0, sizeof word, word));
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | word[i];
     if (pl__pt_is(word)) return pl__pt_load(r);

@@ -152,6 +152,20 @@ TEST(pt_refuses_hostile_and_damaged_files)
     pl_st_close(r);
 }
 
+/* A pickle of protocol 4 begins with a frame, whose length has bytes of zero where the length of a
+ * safetensors header has them, too. */
+TEST(pt_names_a_bare_pickle_of_every_protocol)
+{
+    static const uint8_t two[] = {0x80, 2, 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A},
+                         four[] = {0x80, 4, 0x95, 13, 0, 0, 0, 0, 0, 0, 0, 0x8A, 10, 0x6C};
+    pl_st_reader *r;
+
+    CHECK_INT(pl_st_open_memory(two, sizeof two, "two.pt", &r), PL_ERR_FILE);
+    CHECK_MSG(strstr(pl_error_text(), "before 1.6"), "%s", pl_error_text());
+    CHECK_INT(pl_st_open_memory(four, sizeof four, "four.pt", &r), PL_ERR_FILE);
+    CHECK_MSG(strstr(pl_error_text(), "before 1.6"), "%s", pl_error_text());
+}
+
 static size_t read_all(const char *path, uint8_t *to, size_t cap)
 {
     FILE *f = fopen(path, "rb");

@@ -134,13 +134,13 @@ TEST(safetensors_rank_nine_is_listed_but_not_loadable)
 TEST(safetensors_s1_bad_sizes_are_refused)
 {
     pl_st_reader *r;
-    for (size_t n = 0; n < 8; n++)
+    for (size_t n = 0; n < 9; n++)
         REFUSED(pl_st_open_memory("\0\0\0\0\0\0\0", n, "bad.safetensors", &r), "too few");
     REFUSED(pl_st_open_memory("\377\377\377\377\377\377\377\377{}", 10, "bad.safetensors", &r),
             "header of");
     REFUSED(pl_st_open_memory("\1\341\365\5\0\0\0\0{}", 10, "bad.safetensors", &r), "100000001");
     REFUSED(pl_st_open_memory("\3\0\0\0\0\0\0\0{}", 10, "bad.safetensors", &r), "cut short");
-    REFUSED(pl_st_open_memory("\0\0\0\0\0\0\0\0", 8, "bad.safetensors", &r), "not JSON");
+    REFUSED(pl_st_open_memory("\0\0\0\0\0\0\0\0", 9, "bad.safetensors", &r), "not JSON");
 }
 
 TEST(safetensors_s1_huge_header_takes_no_memory)

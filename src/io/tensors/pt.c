@@ -338,11 +338,10 @@ static pl_status visit(loader *l, const pl_pickle *v, int depth)
 }
 
 /* ---- the file --------------------------------------------------------------------------- */
-bool pl__pt_is(const uint8_t *first)
+bool pl__pt_is(const uint8_t first[9])
 {
-    /* a header of safetensors may have 0x0280 bytes, too: its length has no upper bytes */
-    bool length = memcmp(first + 4, "\0\0\0", 4) == 0;
-    bool pickle = first[0] == 0x80 && first[1] >= 2 && first[1] <= 5 && !length;
+    /* a header of safetensors may have 0x0280 bytes, too; it begins after its length, with '{' */
+    bool pickle = first[0] == 0x80 && first[1] >= 2 && first[1] <= 5 && first[8] != '{';
     return memcmp(first, "PK\3\4", 4) == 0 || pickle;
 }
 

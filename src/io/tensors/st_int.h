@@ -32,8 +32,8 @@ pl_status pl__st_index(pl_st_reader *r) PL_MUST_USE;
 void pl__st_sort_meta(pl_st_reader *r);
 
 /* ---- pt.c ---- */
-/* Whether the first 8 bytes are those of a zip, a pickle or a tar: a file of PyTorch. */
-bool pl__pt_is(const uint8_t *first);
+/* Whether the first 9 bytes are those of a zip or a pickle: a file of PyTorch. */
+bool pl__pt_is(const uint8_t first[9]);
 /* Fills the reader from the file of PyTorch that it has opened. */
 pl_status pl__pt_load(pl_st_reader *r) PL_MUST_USE;
 /* Compares the CRC-32 of every member; *any: one has a CRC-32. */
