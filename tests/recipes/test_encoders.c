@@ -361,6 +361,14 @@ TEST(embed_refuses_bad_options_weights_tokenizers_and_prompts)
               0);
 
     refuses(5, "belong to another model", BERT "--tokenizer vocab.txt --prompt a");
+    CHECK_INT(cli_run("cd %s && head -c 700 %s/distilbert/vocab.txt >vocab.txt && "
+                      "head -c 700 %s/openclip/bpe_simple_vocab.txt >merges.txt",
+                      pl_test_dir(), data(), data())
+                  .code,
+              0);
+
+    refuses(5, "cut short", BERT "--tokenizer vocab.txt --prompt a");
+    refuses(5, "cut short", CLIP "--tokenizer merges.txt --prompt a");
     refuses(5, "no/such", BERT "--text no/such");
     CHECK(cli_write(pl_test_path("latin1.txt"), "a fox\ncaf\xe9\n"));
     refuses(5, "line 2: the text is not UTF-8", BERT "--text latin1.txt");
