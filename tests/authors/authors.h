@@ -31,10 +31,15 @@
  *
  * A system is compared in f32. Where a line is beyond its tolerance, the whole system is computed
  * once more in f64: rounding vanishes there, a wrong formula does not. Such a line agrees if our
- * f64 is within the sum of the tolerance and the error that about.json states for the authors' f32,
- * and our f32 within AUTHORS_ROUNDING times that sum. Causes are sorts and ReLUs that rounding
- * turns over, and norms over two values. The line shows the difference of f64. */
+ * f64 is within its bound and our f32 within AUTHORS_ROUNDING times the bound: the tolerance plus
+ * the error of the authors' f32, stated by about.json or measured here. Measured: every weight is
+ * moved by AUTHORS_NUDGE times its own size, up or down, AUTHORS_DRAWS times, and our f64 computed
+ * again; the error is the most that the line's difference moves. A wrong formula is far from the
+ * authors' numbers and stays there. Causes are sorts and ReLUs that rounding turns over, norms over
+ * two values, and sums that cancel. The line shows the difference of f64 and the bound. */
 #define AUTHORS_ROUNDING 5
+#define AUTHORS_NUDGE    0x1p-22 /* four units in the last place of f32 */
+#define AUTHORS_DRAWS    8
 #define AUTHORS_OUTPUT   1e-5
 #define AUTHORS_TERM     5e-6
 #define AUTHORS_GRADIENT 5e-5
@@ -45,7 +50,8 @@
 typedef struct authors_entry {
     char what[128], note[640];
     double difference, tolerance;
-    bool failed; /* a comparison that could not be made */
+    double moved; /* by rounding, in f64; 0: not measured */
+    bool failed;  /* a comparison that could not be made */
 } authors_entry;
 
 typedef struct authors {
@@ -57,6 +63,7 @@ typedef struct authors {
     pl_arena mem;         /* until the system is done */
     bool quiet;           /* print only lines that differ */
     bool wide;            /* compute in f64 */
+    int draw;             /* of moved weights, from 1; 0: weights as they are */
     authors_entry *entry; /* the lines so far */
     int n_entries;
     int lines, bad;
@@ -109,6 +116,8 @@ double *authors_tensor(authors *a, const char *name, authors_layout layout, pl_t
 double authors_difference(const double *got, const double *want, int64_t n);
 /* [L2 norm, s0, s1, s2]. */
 void authors_sketch(const double *x, int64_t n, double out[4]);
+/* 1 or -1: the sign of element i in sum k of a sketch. */
+double authors_sign(uint64_t i, uint64_t k);
 /* Compares with io tensor `name`: a line with that name. */
 void authors_output(authors *a, const char *name, authors_layout layout, const pl_type *type,
                     const void *got);

@@ -35,11 +35,32 @@ static pl_status start(pl_run *run, bool f64)
     return pl__weights_load(run);
 }
 
+/* Moves every weight by AUTHORS_NUDGE times its own size, up or down. */
+static pl_status nudge(pl_run *run, int draw)
+{
+    for (int i = 0; i < pl_store_count(run->store); i++) {
+        const pl_slot *s = pl_store_slot(run->store, i);
+        if (!pl__slot_in_model(s) || s->type.dtype != PL_F64) continue;
+        size_t bytes = pl_type_bytes(&s->type);
+        double *x = pl_sys_alloc(bytes + 1);
+        if (!x) return PL_ERR_MEMORY;
+        pl_status rc = pl_session_read_slot(run->session, i, 0, x, bytes);
+        for (int64_t k = 0; rc == PL_OK && k < pl_type_elems(&s->type); k++)
+            x[k] *= 1 + AUTHORS_NUDGE * authors_sign((uint64_t)i << 24 ^ (uint64_t)k,
+                                                     (uint64_t)draw);
+        if (rc == PL_OK) rc = pl_session_write_slot(run->session, i, 0, x, bytes);
+        pl_sys_free(x);
+        PL_TRY(rc);
+    }
+    return PL_OK;
+}
+
 pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, bool f64)
 {
     pl_run *run = NULL;
     pl_status rc = pl_run_open(config, k->text, k->n, &run);
     if (rc == PL_OK) rc = start(run, f64 || a->wide);
+    if (rc == PL_OK && a->draw) rc = nudge(run, a->draw);
     if (rc == PL_OK) return run;
     authors_fail(a, config, "%s", pl_error_text());
     pl_run_free(run);
