@@ -86,7 +86,7 @@ static void make(pl_foreign_doc *d)
 {
     bool velocity = pl_foreign_true(d, "loss.use_velocity_reg");
     make_steps(d);
-    if (pl_foreign_text(d, "inference.num_steps")) make_inference(d);
+    make_inference(d);
     if (pl_foreign_text(d, "loss.use_velocity_reg"))
         pl_foreign_set(d, "loss.use_velocity_reg,loss.vel_reg_weight", "loss.w_velocity", "%g",
                        velocity ? pl_foreign_number(d, "loss.vel_reg_weight", 0.01) : 0);

@@ -113,6 +113,7 @@ static const hint hints[] = {
     {"max_memory", "memory", NULL},
     {"memory_budget", "memory", NULL},
     {"accelerator", "device", NULL},
+    {"devices", "ranks", NULL},
     {"gpus", "ranks", NULL},
     {"num_gpus", "ranks", NULL},
     {"num_processes", "ranks", NULL},

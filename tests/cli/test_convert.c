@@ -194,6 +194,29 @@ TEST(convert_does_not_let_a_file_write_keys_of_its_own)
               "%s", text);
 }
 
+/* A value that a computed key cannot come from is listed; no key is made of another value. */
+TEST(convert_lists_values_that_are_not_numbers)
+{
+    WANT_BIN();
+    CHECK(cli_write(
+        pl_test_path("odd.json"),
+        "{\"model\": {\"base_channels\": 64, \"style_dim\": 16}, \"inference\": {\"use_cfg\": true, "
+        "\"cfg_scale\": \"two\"}, \"training\": {\"batch_size\": -5, \"num_epochs\": 2.5, "
+        "\"ode_integration_steps\": 4}}"));
+    cli_result r =
+        cli_run("$P convert %s > %s/odd.yaml", pl_test_path("odd.json"), pl_test_dir());
+    CHECK_INT(r.code, 0);
+    const char *text = cli_read(pl_test_path("odd.yaml"));
+    static const char *const parts[] = {
+        "training.batch_size: a whole number up to 1000000000 is expected, \"-5\" was given",
+        "training.num_epochs: a whole number up to 1000000000 is expected, \"2.5\" was given",
+        "cfg_scale: a number is expected, \"two\" was given", NULL};
+    CHECK(has_all(text, parts));
+    CHECK_MSG(!strstr(text, "\nbatch:") && !strstr(text, "\ntrain.steps:") &&
+                  !strstr(text, "\ninfer.cfg_scale:"),
+              "%s", text);
+}
+
 /* Every row names a key of the engine, and no key of the engine has a hint to another. */
 TEST(convert_hints_are_keys_and_reach_the_message)
 {

@@ -20,8 +20,8 @@
 typedef struct leaf {
     const char *path;
     const pl_yaml *node;
-    bool done;
-    const char *why; /* reason why no key of ours is needed; NULL: the leaf is converted */
+    bool done, refused; /* refused: its value is not what it must be */
+    const char *why;    /* reason why no key of ours is needed; NULL: the leaf is converted */
 } leaf;
 
 /* A key of ours, its value, and the leaves that the value comes from. */
@@ -228,18 +228,31 @@ const char *pl_foreign_text(pl_foreign_doc *d, const char *theirs)
     return l && l->node->kind == PL_YAML_SCALAR && !is_null(l->node) ? l->node->text : NULL;
 }
 
+/* Lists a leaf whose value is not what it must be; no line is made of it. */
+static void refuse(pl_foreign_doc *d, const char *theirs, const char *what)
+{
+    leaf *l = find_leaf(d, theirs);
+    if (!l || l->refused) return;
+    l->why = pl_arena_printf(&d->mem, "%s is expected, \"%.60s\" was given", what, l->node->text);
+    l->done = l->refused = true;
+}
+
 double pl_foreign_number(pl_foreign_doc *d, const char *theirs, double fallback)
 {
     const char *text = pl_foreign_text(d, theirs);
     char *end = NULL;
     double v = text ? strtod(text, &end) : fallback;
-    return text && (end == text || *end) ? fallback : v;
+    if (!text || (end != text && !*end && isfinite(v))) return v;
+    refuse(d, theirs, "a number");
+    return fallback;
 }
 
 int64_t pl_foreign_whole(pl_foreign_doc *d, const char *theirs, int64_t fallback)
 {
-    double v = pl_foreign_number(d, theirs, -1);
-    return v >= 0 && v <= 1e9 && v == floor(v) ? (int64_t)v : fallback;
+    double v = pl_foreign_number(d, theirs, (double)fallback);
+    if (v >= 0 && v <= 1e9 && v == floor(v)) return (int64_t)v;
+    refuse(d, theirs, "a whole number up to 1000000000");
+    return fallback;
 }
 
 bool pl_foreign_numbers(pl_foreign_doc *d, const char *theirs, int n, double *out)
@@ -289,9 +302,15 @@ void pl_foreign_set(pl_foreign_doc *d, const char *from, const char *ours, const
     char *copy = pl_arena_strdup(&d->mem, value);
     if (n < 0 || (size_t)n >= sizeof value || !copy) return; /* the leaves stay to be converted */
     bool any = false;
-    for (int i = 0; i < d->n_leaves && !any; i++) any = pl_nn_match(from, d->leaf[i].path);
+    const leaf *refused = NULL;
+    for (int i = 0; i < d->n_leaves; i++) {
+        if (!pl_nn_match(from, d->leaf[i].path)) continue;
+        any = true;
+        if (d->leaf[i].refused) refused = &d->leaf[i];
+    }
     if (!any) return;
-    bool taken = add_line(d, ours, copy, from, &why);
+    if (refused) why = refused->why;
+    bool taken = !refused && add_line(d, ours, copy, from, &why);
     for (int i = 0; i < d->n_leaves; i++) {
         leaf *l = &d->leaf[i];
         if (!pl_nn_match(from, l->path) || l->done) continue;
