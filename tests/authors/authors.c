@@ -350,8 +350,7 @@ static void print_all(authors *a, void (*check)(authors *a))
                 fmax(precise[i].moved, fabs(now->difference - precise[i].difference));
         }
     }
-    for (int i = 0; i < n; i++)
-        print_entry(a, &first[i], same_line(precise, m, i, &first[i]));
+    for (int i = 0; i < n; i++) print_entry(a, &first[i], same_line(precise, m, i, &first[i]));
 }
 
 static pl_status check_system(const char *dir, size_t i, bool quiet, int *lines, int *bad)

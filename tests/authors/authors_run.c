@@ -46,8 +46,8 @@ static pl_status nudge(pl_run *run, int draw)
         if (!x) return PL_ERR_MEMORY;
         pl_status rc = pl_session_read_slot(run->session, i, 0, x, bytes);
         for (int64_t k = 0; rc == PL_OK && k < pl_type_elems(&s->type); k++)
-            x[k] *= 1 + AUTHORS_NUDGE * authors_sign((uint64_t)i << 24 ^ (uint64_t)k,
-                                                     (uint64_t)draw);
+            x[k] *=
+                1 + AUTHORS_NUDGE * authors_sign((uint64_t)i << 24 ^ (uint64_t)k, (uint64_t)draw);
         if (rc == PL_OK) rc = pl_session_write_slot(run->session, i, 0, x, bytes);
         pl_sys_free(x);
         PL_TRY(rc);

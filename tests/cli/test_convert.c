@@ -203,8 +203,7 @@ TEST(convert_lists_values_that_are_not_numbers)
         "{\"model\": {\"base_channels\": 64, \"style_dim\": 16}, \"inference\": {\"use_cfg\": true, "
         "\"cfg_scale\": \"two\"}, \"training\": {\"batch_size\": -5, \"num_epochs\": 2.5, "
         "\"ode_integration_steps\": 4}}"));
-    cli_result r =
-        cli_run("$P convert %s > %s/odd.yaml", pl_test_path("odd.json"), pl_test_dir());
+    cli_result r = cli_run("$P convert %s > %s/odd.yaml", pl_test_path("odd.json"), pl_test_dir());
     CHECK_INT(r.code, 0);
     const char *text = cli_read(pl_test_path("odd.yaml"));
     static const char *const parts[] = {
