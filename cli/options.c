@@ -117,15 +117,20 @@ static int take_option(int argc, char **argv, int i, const cli_help *help, char 
     const cli_option *o =
         find_option(help->options, text, equals ? (size_t)(equals - text) : strlen(text));
     if (!o) unknown_option(argc, argv, i, help);
+    if (!o->arg && equals) {
+        cli_error("%s takes no value; write %s, or leave it out", o->name, o->name);
+        exit(2);
+    }
     if (!o->arg) {
         *(bool *)(values + o->at) = true;
         return 1;
     }
-    if (!equals && i + 1 >= argc) {
-        cli_error("%s needs %s", text, o->arg);
+    const char *value = equals ? equals + 1 : i + 1 < argc ? argv[i + 1] : NULL;
+    /* An empty value is mostly a variable of a script that is not set; a text may be empty. */
+    if (!value || (!*value && strcmp(o->arg, "TEXT") != 0)) {
+        cli_error("%s needs %s%s", o->name, o->arg, value ? ", and an empty text was given" : "");
         exit(2);
     }
-    const char *value = equals ? equals + 1 : argv[i + 1];
     memcpy(values + o->at, &value, sizeof value);
     return equals ? 1 : 2;
 }

@@ -149,14 +149,17 @@ int trained_predict(trained_model *t, pl_predict_opts o, const char *counted)
     tell_shrunk(t);
     if (info.note[0]) cli_error("%s", info.note);
     if (info.bad)
-        cli_error("%s picture%s could not be read and %s left out", cli_count(info.bad),
-                  info.bad == 1 ? "" : "s", info.bad == 1 ? "was" : "were");
+        cli_error("%s picture%s could not be read and %s left out: %s%s (plimsoll inspect data %s "
+                  "says why)",
+                  cli_count(info.bad), info.bad == 1 ? "" : "s", info.bad == 1 ? "was" : "were",
+                  info.first_bad, info.bad == 1 ? "" : ", ...", o.input);
     if (t->json) {
         rc = print_json(t, o.out, counted, &info, seconds);
         return rc == PL_OK ? 0 : cli_fail(rc);
     }
-    cli_say("%s: %s %.*s in %s, peak memory of the process %s\n", o.out, cli_count(info.samples),
-            (int)strlen(counted) - (info.samples == 1), counted, cli_duration(seconds),
+    int64_t done = info.samples - info.bad;
+    cli_say("%s: %s %.*s in %s, peak memory of the process %s\n", o.out, cli_count(done),
+            (int)strlen(counted) - (done == 1), counted, cli_duration(seconds),
             cli_bytes(pl_run_peak_used_bytes(t->run)));
     return 0;
 }

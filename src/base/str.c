@@ -73,21 +73,32 @@ pl_status pl_str_take(pl_str *s, char **out)
     return PL_OK;
 }
 
+static bool same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
 int pl_str_distance(const char *a, const char *b)
 {
     enum { MAX = 63, FAR = 5 };
     size_t n = strlen(a), m = strlen(b);
     if (n > MAX || m > MAX) return FAR;
-    int row[MAX + 1];
+    int rows[3][MAX + 1];
+    int *before = rows[0], *last = rows[1], *row = rows[2];
     for (size_t j = 0; j <= m; j++) row[j] = (int)j;
     for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
+        int *free_row = before;
+        before = last;
+        last = row;
+        row = free_row;
         row[0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
-            int up = row[j], best = diagonal + (a[i - 1] != b[j - 1]);
-            if (up + 1 < best) best = up + 1;
+            int best = last[j - 1] + !same_letter(a[i - 1], b[j - 1]);
+            if (last[j] + 1 < best) best = last[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = up;
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                same_letter(a[i - 2], b[j - 1]) && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
             row[j] = best;
         }
     }

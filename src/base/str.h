@@ -23,7 +23,7 @@ void pl_str_addf(pl_str *s, const char *fmt, ...) PL_PRINTF(2, 3);
 /* Moves the text out (caller frees with pl_sys_free); ERR_MEMORY if anything failed. */
 pl_status pl_str_take(pl_str *s, char **out) PL_MUST_USE;
 
-/* Returns the edit distance, for "did you mean"; capped above 4. */
+/* Returns the edit distance with swaps, case ignored, for "did you mean"; capped above 4. */
 int pl_str_distance(const char *a, const char *b);
 /* Writes "1.50 GiB", "12.0 MiB" or "340 B" to buf; "1.61 GB" in powers of 1000 after
  * pl_str_bytes_follow. Returns buf. */

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 uint64_t pl_process_bytes(void)
 {
@@ -79,6 +80,10 @@ static void suggest_device(const char *name, char *out, size_t cap)
     };
     int least = 3; /* fewer edits than this are near */
     out[0] = 0;
+    if (name && strcasecmp(name, "gpu") == 0) {
+        snprintf(out, cap, "; did you mean cuda?");
+        return;
+    }
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
         int d = pl_str_distance(name, names[i]);
         if (d >= least) continue;

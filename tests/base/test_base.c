@@ -50,6 +50,24 @@ TEST(an_error_may_quote_the_error_before_it)
     CHECK(strcmp(pl_error_text(), "data: cannot open a") == 0);
 }
 
+TEST(words_are_compared_as_people_mistype_them)
+{
+    static const struct {
+        const char *a, *b;
+        int edits;
+    } cases[] = {
+        {"", "", 0},          {"", "abc", 3},       {"adam", "adamw", 1},
+        {"admaw", "adamw", 1}, {"admaw", "adam", 2}, {"AdamW", "adamw", 0},
+        {"ba", "ab", 1},       {"ca", "abc", 3},     {"resnet", "unrelated", 5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int got = pl_str_distance(cases[i].a, cases[i].b),
+            back = pl_str_distance(cases[i].b, cases[i].a);
+        CHECK_MSG(got == cases[i].edits && back == got, "%s %s: %d and %d edits", cases[i].a,
+                  cases[i].b, got, back);
+    }
+}
+
 TEST(byte_sizes_are_shown_in_the_units_of_the_budget)
 {
     static const struct {

@@ -39,7 +39,11 @@ TEST(cli_bad_usage_exits_with_2_and_a_hint)
     CHECK_RUN(cli_run("$P qqqqq"), 2, "unknown command");
     CHECK_RUN(cli_run("$P plan"), 2, "one configuration");
     CHECK_RUN(cli_run("$P plan cloud/tiny --jsn"), 2, "--jsn");
-    CHECK_RUN(cli_run("$P plan cloud/tiny --memory"), 2, "SIZE");
+    CHECK_RUN(cli_run("$P plan cloud/tiny --memory"), 2, "--memory needs SIZE");
+    CHECK_RUN(cli_run("$P plan cloud/tiny --memory ''"), 2, "--memory needs SIZE, and an empty");
+    CHECK_RUN(cli_run("$P plan cloud/tiny --memory="), 2, "--memory needs SIZE, and an empty");
+    CHECK_RUN(cli_run("$P plan cloud/tiny --json=false"), 2, "--json takes no value");
+    CHECK_RUN(cli_run("$P plan cloud/tiny device=GPU"), 4, "did you mean cuda?");
     CHECK_RUN(cli_run("$P plan cloud/nope"), 2, "preset");
     CHECK_RUN(cli_run("$P plan nope"), 2, "nope");
     CHECK_RUN(cli_run("$P plan ./nope.so"), 2, "nope.so");

@@ -152,11 +152,29 @@ TEST(train_replay_of_cloud_agrees_with_pytorch)
 /* A wrong weight decay shows in the weights. */
 TEST(train_replay_notices_another_weight_decay)
 {
-    const char *wrong[] = {"optim.weight_decay=0.4"};
-    pl_replay_opts o = {.overrides = wrong, .n_overrides = 1};
+    const char *wrong[] = {"optim.weight_decay=0.4", "threads=1"};
+    pl_replay_opts o = {.overrides = wrong, .n_overrides = 2};
     pl_replay_report r;
     CHECK_OK(pl_replay("tests/data/peers/cloud", &o, &r));
     CHECK(!r.agree && r.worst_final > 1e-4);
+}
+
+/* BatchNorm over two samples: PyTorch's own f32 is 1e-5 to 2e-4 from its f64 here. */
+TEST(train_replay_tells_rounding_from_differences)
+{
+    const char *dir = "tests/data/peers/cloud-rounding";
+    const char *keys[] = {"threads=1", "optim.lr=0.0011"};
+    pl_replay_opts o = {.overrides = keys, .n_overrides = 1};
+    pl_replay_report r;
+
+    CHECK_OK(pl_replay(dir, &o, &r));
+    CHECK_MSG(r.agree, "loss %g, gradient %g, final %g, explained %d: %s", r.worst_loss,
+              r.worst_grad, r.worst_final, r.rounding, r.rounding_name);
+    CHECK_MSG(r.worst_loss <= 1e-5 || r.rounding > 0, "%g, %d", r.worst_loss, r.rounding);
+
+    o.n_overrides = 2;
+    CHECK_OK(pl_replay(dir, &o, &r));
+    CHECK_MSG(!r.agree && r.nudged > 1, "%d runs, %s", r.nudged, r.rounding_name);
 }
 
 TEST(train_model_file_reads_back_the_same)

@@ -443,8 +443,10 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
                 pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
             return rc;
         }
-        if (s->o.on_bad == PL_BAD_FAIL)
-            return pl__fail_prefix(rc, "%s", pl_item_path(s->items, i, path, sizeof path));
+        PL_FAIL_IF(s->o.on_bad == PL_BAD_FAIL, rc,
+                   "%s: %s; data.on_bad=skip goes on without such files, plimsoll inspect data "
+                   "lists them all",
+                   pl_item_path(s->items, i, path, sizeof path), pl_error_text());
         note_bad(s, item);
         if (try == MAX_TRIES) return give_up(s, i, r);
         sample = (int64_t)(pl_mix64(pl_mix64((uint64_t)r->sample + ((uint64_t)r->epoch << 40)) +

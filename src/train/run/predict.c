@@ -300,6 +300,13 @@ pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **name, int
     return PL_OK;
 }
 
+static void count_bad(pl_prediction *p, int64_t picture)
+{
+    if (p->info.bad++) return;
+    snprintf(p->info.first_bad, sizeof p->info.first_bad, "%s",
+             pl_image_set_items(p->pictures.set)->item[picture].name);
+}
+
 pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok)
 {
     for (int k = 0; k < n; k++) {
@@ -307,7 +314,7 @@ pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok)
         ok[k] = rc == PL_OK;
         if (ok[k]) continue;
         if (rc != PL_ERR_DATA || p->pictures.fail) return rc;
-        p->info.bad++;
+        count_bad(p, first + k);
     }
     return PL_OK;
 }
@@ -318,7 +325,7 @@ pl_status pl_predict_pixels(pl_prediction *p, int64_t i, int w, int h, uint8_t *
     *ok = rc == PL_OK;
     if (*ok) return PL_OK;
     if (rc != PL_ERR_DATA || p->pictures.fail) return rc;
-    p->info.bad++;
+    count_bad(p, i);
     return PL_OK;
 }
 
