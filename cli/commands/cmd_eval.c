@@ -142,8 +142,8 @@ static pl_status sample(evaluator *e)
 static void print_scores(const evaluator *e, const pl_eval_info *info, double seconds)
 {
     const char *wanted = pl_run_recipe(e->t.run)->metric;
-    cli_say("%s: %s samples in %s, peak memory of the process %s\n", e->t.model_path,
-            cli_count(info->samples), cli_duration(seconds),
+    cli_say("%s: %s sample%s in %s, peak memory of the process %s\n", e->t.model_path,
+            cli_count(info->samples), info->samples == 1 ? "" : "s", cli_duration(seconds),
             cli_bytes(pl_run_peak_used_bytes(e->t.run)));
     for (int i = 0; i < info->n; i++) {
         bool main = wanted && strcmp(info->name[i], wanted) == 0;

@@ -41,16 +41,6 @@ typedef struct job {
     int64_t top;
 } job;
 
-/* A text as a CSV field: in quotes where it has a comma, a quote or a line break. */
-static pl_status print_field(pl_prediction *p, const char *text)
-{
-    if (!strpbrk(text, ",\"\r\n")) return pl_predict_print(p, NULL, "%s", text);
-    pl_status rc = pl_predict_write(p, NULL, "\"", 1);
-    for (; *text && rc == PL_OK; text++)
-        rc = pl_predict_write(p, NULL, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1);
-    return rc == PL_OK ? pl_predict_write(p, NULL, "\"", 1) : rc;
-}
-
 static pl_status print_header(const job *j)
 {
     pl_status rc = pl_predict_print(j->p, NULL, "path");
@@ -65,13 +55,13 @@ static pl_status print_row(const job *j, const char *path, const float *p, int64
 {
     for (int64_t k = 0; k < classes; k++) j->list[k] = (choice){p[k], (int)k};
     qsort(j->list, (size_t)classes, sizeof *j->list, by_probability);
-    pl_status rc = print_field(j->p, path);
+    pl_status rc = pl_predict_field(j->p, NULL, path);
     for (int64_t k = 0; k < j->top && rc == PL_OK; k++) {
         char number[24];
         const char *name = pl_predict_class(j->p, j->list[k].index);
         snprintf(number, sizeof number, "%d", j->list[k].index);
         rc = pl_predict_write(j->p, NULL, ",", 1);
-        if (rc == PL_OK) rc = print_field(j->p, name ? name : number);
+        if (rc == PL_OK) rc = pl_predict_field(j->p, NULL, name ? name : number);
         if (rc == PL_OK) rc = pl_predict_print(j->p, NULL, ",%.6f", (double)j->list[k].p);
     }
     return rc == PL_OK ? pl_predict_write(j->p, NULL, "\n", 1) : rc;

@@ -74,10 +74,12 @@ static pl_status write_sample(job *j, int64_t i, float km)
                        "the height of sample %lld is not finite: the weights are "
                        "damaged, or their training diverged",
                        (long long)i);
-    pl_status rc =
-        j->flight ? pl_predict_print(j->p, CSV, "%s,%lld,%.3f,%.9g\n", cloud_flight_name(j->flight),
-                                     (long long)i, cloud_flight_time(j->flight, i), (double)km)
-                  : pl_predict_print(j->p, CSV, "%lld,%.9g\n", (long long)i, (double)km);
+    pl_status rc = PL_OK;
+    if (j->flight) rc = pl_predict_field(j->p, CSV, cloud_flight_name(j->flight));
+    if (rc == PL_OK)
+        rc = j->flight ? pl_predict_print(j->p, CSV, ",%lld,%.3f,%.9g\n", (long long)i,
+                                          cloud_flight_time(j->flight, i), (double)km)
+                       : pl_predict_print(j->p, CSV, "%lld,%.9g\n", (long long)i, (double)km);
     return rc == PL_OK ? pl_predict_write(j->p, NPY, &km, sizeof km) : rc;
 }
 

@@ -257,15 +257,6 @@ static pl_status write_arrays(const job *j, int n)
 }
 
 /* ---- classes -------------------------------------------------------------------------------- */
-static pl_status print_field(pl_prediction *p, const char *text)
-{
-    if (!strpbrk(text, ",\"\r\n")) return pl_predict_print(p, NULL, "%s", text);
-    pl_status rc = pl_predict_write(p, NULL, "\"", 1);
-    for (; *text && rc == PL_OK; text++)
-        rc = pl_predict_write(p, NULL, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1);
-    return rc == PL_OK ? pl_predict_write(p, NULL, "\"", 1) : rc;
-}
-
 static int by_probability(const void *a, const void *b)
 {
     const float *x = a, *y = b;
@@ -293,14 +284,14 @@ static pl_status print_row(const job *j, int64_t sample, const float *p, int64_t
     }
     qsort(j->sorted, (size_t)classes, 2 * sizeof(float), by_probability);
     if (rc == PL_OK)
-        rc = path ? print_field(j->p, path)
+        rc = path ? pl_predict_field(j->p, NULL, path)
                   : pl_predict_print(j->p, NULL, "%lld", (long long)sample);
     for (int64_t k = 0; k < j->top && rc == PL_OK; k++) {
         const char *name = pl_predict_class(j->p, (int)j->sorted[2 * k]);
         char number[24];
         snprintf(number, sizeof number, "%d", (int)j->sorted[2 * k]);
         rc = pl_predict_write(j->p, NULL, ",", 1);
-        if (rc == PL_OK) rc = print_field(j->p, name ? name : number);
+        if (rc == PL_OK) rc = pl_predict_field(j->p, NULL, name ? name : number);
         if (rc == PL_OK) rc = pl_predict_print(j->p, NULL, ",%.6f", (double)j->sorted[2 * k + 1]);
     }
     return rc == PL_OK ? pl_predict_write(j->p, NULL, "\n", 1) : rc;

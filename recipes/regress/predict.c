@@ -58,8 +58,10 @@ static pl_status print_header(const job *j, int64_t targets)
         for (int64_t k = 0; k < targets && rc == PL_OK; k++)
             rc = pl_predict_print(j->p, NULL, ",target%lld", (long long)k);
     for (int i = 0; j->table && i < j->table->n && rc == PL_OK; i++)
-        if (j->table->column[i].target)
-            rc = pl_predict_print(j->p, NULL, ",%s", j->table->column[i].name);
+        if (j->table->column[i].target) {
+            rc = pl_predict_write(j->p, NULL, ",", 1);
+            if (rc == PL_OK) rc = pl_predict_field(j->p, NULL, j->table->column[i].name);
+        }
     return rc == PL_OK ? pl_predict_write(j->p, NULL, "\n", 1) : rc;
 }
 

@@ -88,24 +88,41 @@ static bool listed(const pl_config *c, const char *key, const char *name)
     return false;
 }
 
+static int nearest_column(const pl_table *t, const char *name)
+{
+    enum { MOST = 256 };
+    const char *names[MOST];
+    int n = pl_table_columns(t) < MOST ? pl_table_columns(t) : MOST;
+    for (int i = 0; i < n; i++) names[i] = pl_table_name(t, i);
+    return pl_text_nearest(name, names, n);
+}
+
 static pl_status check_names(const pl_config *c, const pl_table *t, const char *key)
 {
     int n;
     const char *const *list = pl_config_texts(c, key, &n);
-    for (int i = 0; i < n; i++)
-        if (pl_table_find(t, list[i]) < 0)
-            return pl_fail(PL_ERR_CONFIG, "%s: the table has no column \"%s\"; its first is \"%s\"",
-                           key, list[i], pl_table_name(t, 0));
+    for (int i = 0; i < n; i++) {
+        if (pl_table_find(t, list[i]) >= 0) continue;
+        int best = nearest_column(t, list[i]);
+        return pl_fail(PL_ERR_CONFIG, "%s: the table has no column \"%s\"; %s \"%s\"%s", key,
+                       list[i], best >= 0 ? "did you mean" : "its first is",
+                       pl_table_name(t, best >= 0 ? best : 0), best >= 0 ? "?" : "");
+    }
     return PL_OK;
 }
 
-/* Whether every field of a column is a number; if not, the first row without one. */
-static bool is_number(const pl_table *t, int column, int64_t *row)
+/* Counts the fields of a column that are numbers; *row: the first row without one. */
+static int64_t count_numbers(const pl_table *t, int column, int64_t *row)
 {
+    int64_t numbers = 0, rows = pl_table_rows(t);
     double x;
-    for (*row = 0; *row < pl_table_rows(t); ++*row)
-        if (!pl_table_number(t, *row, column, &x)) return false;
-    return true;
+    *row = rows;
+    for (int64_t i = 0; i < rows; i++)
+        if (pl_table_number(t, i, column, &x))
+            numbers++;
+        else if (*row == rows)
+            *row = i;
+    return numbers;
 }
 
 /* Mean and standard deviation over the training rows. */
@@ -155,7 +172,8 @@ static pl_status describe_column(const pl_config *c, const pl_table *t, int colu
     if (listed(c, "data.ignore", name)) return PL_OK;
     regress_column *k = add_column(out, name, target);
     if (!k) return PL_ERR_MEMORY;
-    if (is_number(t, column, &row)) {
+    int64_t numbers = count_numbers(t, column, &row), rows = pl_table_rows(t);
+    if (numbers == rows) {
         measure(c, t, column, k);
         return PL_OK;
     }
@@ -165,6 +183,14 @@ static pl_status describe_column(const pl_config *c, const pl_table *t, int colu
                        "line %lld: column \"%s\" is \"%.40s\", which is not a number%s",
                        (long long)pl_table_line(t, row), name, text,
                        target ? "" : ": fill the gap or list the column in data.ignore");
+    /* As categories, numbers would lose their order and size without a word. */
+    if (2 * numbers > rows)
+        return pl_fail(PL_ERR_DATA,
+                       "line %lld: column \"%s\" is \"%.40s\", and %lld of its %lld fields are "
+                       "numbers: correct the others, list the column in data.ignore, or make "
+                       "every field a text (c1, c2) if they are categories",
+                       (long long)pl_table_line(t, row), name, text, (long long)numbers,
+                       (long long)rows);
     return collect_categories(t, column, k);
 }
 

@@ -142,11 +142,12 @@ TEST(classify_reports_bad_pictures_and_options)
         "");
     snprintf(path, sizeof path, "%s/set/eval/bad.png", d);
     CHECK(cli_write(path, "no picture"));
-    CHECK_RUN(cli_run(IN "$P predict run --input set/eval --out x.csv", d), 5, "bad.png");
+    CHECK_RUN(cli_run(IN "$P predict run --input set/eval --out x.csv", d), 5,
+              "bad.png: 10 bytes: too short for an image; data.on_bad=skip");
     CHECK_RUN(cli_run(IN "test ! -e x.csv && $P predict run --input set/eval --out x.csv "
                          "data.on_bad=skip --quiet && test $(wc -l < x.csv) = 25",
                       d),
-              0, "1 picture could not be read");
+              0, "1 picture could not be read and was left out: bad.png");
     CHECK_RUN(cli_run(IN "rm set/eval/bad.png; $P predict run --out x.csv", d), 2,
               "--input is missing: a picture or");
     CHECK_RUN(cli_run(IN "$P predict run --input none --out x.csv", d), 5, "none");

@@ -105,6 +105,9 @@ TEST(regress_bad_tables_are_refused)
         {"a,price\n1,2\n3,4\n", "'data.targets=[cost]'", "the table has no column \"cost\"", 2},
         {"a,price\n1,2\n3,x\n", "'data.targets=[price]'", "line 3: column \"price\" is \"x\"", 5},
         {"a,price\n1,2\n,4\n", "'data.targets=[price]'", "line 3: column \"a\" is \"\"", 5},
+        {"a,price\n1,2\nNA,4\n3,5\n", "'data.targets=[price]'",
+         "line 3: column \"a\" is \"NA\", and 2 of its 3 fields are numbers", 5},
+        {"a,price\n1,2\n3,4\n", "'data.targets=[prize]'", "did you mean \"price\"?", 2},
         {"price\n1\n2\n", "'data.targets=[price]'", "no column of the table is an input", 2},
         {"a,price\n1,2\n", "'data.targets=[price]'", "fewer than two rows", 5},
         {"a,price\n1,2\n3\n", "'data.targets=[price]'", "t.csv:3: 1 fields", 5},
@@ -118,6 +121,15 @@ TEST(regress_bad_tables_are_refused)
         CHECK_RUN(cli_run(IN "$P train " TINY "data.table=t.csv %s", pl_test_dir(), bad[i].keys),
                   bad[i].code, bad[i].says);
     }
+    /* A name with a comma is a field in quotes in the result too. */
+    CHECK_RUN(cli_run(IN "printf 'a,\"price, \"\"net\"\"\"\\n1,2\\n2,4\\n3,6\\n4,8\\n' > q.csv; "
+                         "$P train " TINY "data.table=q.csv "
+                         "'data.targets=[\"price, \\\"net\\\"\"]' data.eval_share=0.5 "
+                         "train.steps=1 batch=1 --out quoted --quiet && "
+                         "$P predict quoted --input q.csv --out q.out.csv --quiet && "
+                         "head -n 1 q.out.csv | grep -x 'row,\"price, \"\"net\"\"\"'",
+                      pl_test_dir()),
+              0, "");
     write_table("t.csv", 0, 60, true);
     write_table("new.csv", 0, 3, false);
     CHECK_RUN(cli_run(IN "$P train " TINY TABLE "--out run train.steps=1", pl_test_dir()), 0, "");

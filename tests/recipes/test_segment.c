@@ -91,7 +91,11 @@ TEST(segment_masks_have_the_size_of_the_picture_and_the_users_numbers)
         write_mask(mask, 40, 24, 0, 255);
     }
     CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set model.classes=2 train.steps=1", d), 5,
-              "the masks have only the values 0 and 255");
+              "the masks have no other class than the first (values of classes: 0, 1)");
+    CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set model.classes=2 train.steps=1 "
+                         "'data.mask_values=[0, 128]'",
+                      d),
+              5, "the masks have no other class than the first (values of classes: 0, 128)");
     CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set model.classes=2 data.flip=1 --out run "
                          "'data.mask_values=[0, 255]' train.steps=40 && "
                          "$P predict run --input set/images --out got --quiet",

@@ -279,6 +279,15 @@ pl_status pl_predict_print(pl_prediction *p, const char *name, const char *fmt, 
     return pl_predict_write(p, name, line, (size_t)n);
 }
 
+pl_status pl_predict_field(pl_prediction *p, const char *name, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) return pl_predict_write(p, name, text, strlen(text));
+    PL_TRY(pl_predict_write(p, name, "\"", 1));
+    for (; *text; text++)
+        PL_TRY(pl_predict_write(p, name, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1));
+    return pl_predict_write(p, name, "\"", 1);
+}
+
 /* ---- pictures ----------------------------------------------------------------------------- */
 pl_status pl_predict_pictures(pl_prediction *p, int64_t *n)
 {

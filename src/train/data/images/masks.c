@@ -3,24 +3,28 @@
 
 #include <stdio.h>
 
-/* Masks with 0 and 255 alone are usual where there are two classes; read as classes 0, 1, ... they
- * would teach that everything is class 0. */
-static pl_status check_numbers(struct pl_images *m, int64_t classes)
+enum { IGNORE = 255 };
+
+/* Masks with 0 and 255 alone are usual where there are two classes; with 255 ignored they would
+ * teach that everything is the first class. */
+static pl_status check_numbers(struct pl_images *m)
 {
     enum { LOOKED_AT = 32 };
     bool seen[256] = {false}, other = false;
     PL_TRY(pl_image_set_mask_numbers(m->set, LOOKED_AT, seen));
-    for (int64_t k = 1; k < classes && k < 255; k++) other |= seen[k];
-    PL_FAIL_IF(seen[255] && !other, PL_ERR_DATA,
-               "the masks have only the values 0 and 255, and pixels with 255 are ignored: set "
-               "data.mask_values, e.g. [0, 255] if 255 is the second class");
+    for (int v = 0; v < 256; v++)
+        other |= seen[v] && m->mask_class[v] > 0 && m->mask_class[v] != IGNORE;
+    PL_FAIL_IF(seen[255] && m->mask_class[255] == IGNORE && !other, PL_ERR_DATA,
+               "the masks have no other class than the first (values of classes: %s), and pixels "
+               "with 255 are ignored: set data.mask_values, e.g. [0, 255] if 255 is the second "
+               "class",
+               m->mask_known);
     return PL_OK;
 }
 
 pl_status pl__mask_classes(const pl_run *r, struct pl_images *m)
 {
     const pl_image_feed *f = r->recipe->images;
-    enum { IGNORE = 255 };
     int n;
     if (!f->mask) return PL_OK;
     int64_t classes = f->mask_classes ? pl_config_int(r->config, f->mask_classes) : r->data.outputs;
@@ -41,7 +45,7 @@ pl_status pl__mask_classes(const pl_run *r, struct pl_images *m)
             at += (size_t)snprintf(m->mask_known + at, sizeof m->mask_known - at, "%s%lld",
                                    k ? ", " : "", (long long)v);
     }
-    return n ? PL_OK : check_numbers(m, classes);
+    return check_numbers(m);
 }
 
 bool pl__mask_of(const pl_run *r, const pl_read_job *j, int64_t i, pl_mask_read *out)
