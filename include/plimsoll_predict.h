@@ -58,8 +58,7 @@ PL_API pl_status pl_predict_write(pl_prediction *p, const char *name, const void
                                   size_t bytes) PL_MUST_USE;
 PL_API pl_status pl_predict_print(pl_prediction *p, const char *name, const char *fmt,
                                   ...) PL_MUST_USE PL_PRINTF(3, 4);
-/* Appends a text as a field of a CSV table: in quotes where it has a comma, a quote or a line break.
- */
+/* Appends a CSV field: in quotes if the text has a comma, a quote or a line break. */
 PL_API pl_status pl_predict_field(pl_prediction *p, const char *name, const char *text) PL_MUST_USE;
 /* Makes the result file an .npy array of this type; pl_predict_write then takes its bytes, all of
  * them. */

@@ -333,7 +333,7 @@ typedef struct pl_predict_info {
     int64_t samples; /* done, as the recipe counts them */
     int64_t bad;     /* pictures that could not be read; they are among `samples` */
     char first_bad[256];
-    char note[192];  /* what the recipe says about the results (pl_predict_note); "": nothing */
+    char note[192]; /* what the recipe says about the results (pl_predict_note); "": nothing */
 } pl_predict_info;
 /* Reads the input and writes the results. The run is started. */
 PL_API pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o,
@@ -466,7 +466,8 @@ typedef struct pl_replay_report {
     int rounding, nudged;
     double worst_loss, worst_grad, worst_final;
     char worst_loss_name[128], worst_grad_name[128], worst_final_name[128];
-    char rounding_name[256]; /* the value of `rounding` nearest to a disagreement, with its numbers */
+    char rounding_name
+        [256]; /* the value of `rounding` nearest to a disagreement, with its numbers */
     bool agree;
 } pl_replay_report;
 PL_API pl_status pl_replay(const char *dir, const pl_replay_opts *o,

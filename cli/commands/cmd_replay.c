@@ -18,10 +18,11 @@ static void print_report(const pl_replay_report *r)
             "  %d final tensors have gradients that are zero up to rounding; they are not compared\n",
             r->noise);
     if (r->nudged)
-        printf("  beyond the tolerances, but explained by rounding: %d (%d run%s from weights moved by "
-               "one unit in\n  the last place differ%s as much%s%s)\n",
-               r->rounding, r->nudged, r->nudged == 1 ? "" : "s", r->nudged == 1 ? "s" : "",
-               r->rounding_name[0] ? "; largest: " : "", r->rounding_name);
+        printf(
+            "  beyond the tolerances, but explained by rounding: %d (%d run%s from weights moved by "
+            "one unit in\n  the last place differ%s as much%s%s)\n",
+            r->rounding, r->nudged, r->nudged == 1 ? "" : "s", r->nudged == 1 ? "s" : "",
+            r->rounding_name[0] ? "; largest: " : "", r->rounding_name);
     printf("%s\n", r->agree ? "they agree" : "they do NOT agree");
     if (!r->agree && r->rounding)
         printf("Rounding decides much here; f64 is a stricter comparison: bench.py with\n"

@@ -56,7 +56,7 @@ TEST(words_are_compared_as_people_mistype_them)
         const char *a, *b;
         int edits;
     } cases[] = {
-        {"", "", 0},          {"", "abc", 3},       {"adam", "adamw", 1},
+        {"", "", 0},           {"", "abc", 3},       {"adam", "adamw", 1},
         {"admaw", "adamw", 1}, {"admaw", "adam", 2}, {"AdamW", "adamw", 0},
         {"ba", "ab", 1},       {"ca", "abc", 3},     {"resnet", "unrelated", 5},
     };

@@ -19,9 +19,9 @@
  * values differ, the replay is repeated from weights moved by one unit in the last place: what
  * those runs differ by is what rounding can do here (replay_rounding.c).
  */
+#include "train/run/replay.h"
 #include "base/dtype.h"
 #include "base/sys.h"
-#include "train/run/replay.h"
 #include "train/run/replay_error.h"
 
 #include <math.h>
@@ -38,7 +38,8 @@
 
 /* ---- tensors ---------------------------------------------------------------------------- */
 /* Returns the peer's tensor for one of our slots; NULL if it has none. */
-static const pl_st_tensor *peer_tensor(const replay *p, const pl_st_reader *f, const char *slot)
+static const pl_st_tensor *peer_tensor(const pl_replaying *p, const pl_st_reader *f,
+                                       const char *slot)
 {
     char name[512];
     snprintf(name, sizeof name, "%s%s", p->peer->prefix ? p->peer->prefix : "", slot);
@@ -70,7 +71,7 @@ static pl_status read_slot_tensor(const pl_st_reader *f, const pl_st_tensor *t, 
 
 /* Finds out whether the peer computed in f64: then this run does too (if the recipe builds on its
  * context's type). */
-static pl_status find_precision(replay *p)
+static pl_status find_precision(pl_replaying *p)
 {
     pl_st_reader *f;
     PL_TRY(pl__replay_open_file(p, "init", &f));
@@ -82,7 +83,7 @@ static pl_status find_precision(replay *p)
     return PL_OK;
 }
 
-static pl_status load_init(replay *p)
+static pl_status load_init(pl_replaying *p)
 {
     pl_st_reader *f;
     PL_TRY(pl__replay_open_file(p, "init", &f));
@@ -144,8 +145,8 @@ static pl_status narrow(const char *name, pl_type *t, void *data)
     return PL_OK;
 }
 
-static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader *f, int micro_batch,
-                            const char *name)
+static pl_status load_input(pl_replaying *p, const pl_program *to, const pl_st_reader *f,
+                            int micro_batch, const char *name)
 {
     char file_name[256], a[96], b[96];
     snprintf(file_name, sizeof file_name, "micro%d.%s", micro_batch, name);
@@ -175,7 +176,7 @@ static pl_status load_input(replay *p, const pl_program *to, const pl_st_reader 
 }
 
 /* Loads the inputs of one micro-batch; the first is 1. */
-static pl_status load_inputs(replay *p, const pl_program *to, int step, int micro_batch)
+static pl_status load_inputs(pl_replaying *p, const pl_program *to, int step, int micro_batch)
 {
     char file[32];
     snprintf(file, sizeof file, "inputs.%d", step);
@@ -197,14 +198,14 @@ static void note(double err, const char *name, double *worst, char *worst_name, 
     }
 }
 
-static json_t *terms_of(const replay *p, int step)
+static json_t *terms_of(const pl_replaying *p, int step)
 {
     return json_array_get(json_object_get(p->meta, "steps"), (size_t)step - 1);
 }
 
 /* Adds a micro-batch's share of the terms that a program computed to the step's means. The loss of
  * a program other than the training program is not a term of the step. */
-static void add_losses(replay *p, const pl_step_program *from, int step)
+static void add_losses(pl_replaying *p, const pl_step_program *from, int step)
 {
     const char *name;
     json_t *value;
@@ -223,7 +224,7 @@ static void add_losses(replay *p, const pl_step_program *from, int step)
     }
 }
 
-static pl_status compare_losses(replay *p, int step)
+static pl_status compare_losses(pl_replaying *p, int step)
 {
     pl_replay_report *r = p->report;
     const pl_type scalar = {.dtype = PL_F64};
@@ -275,10 +276,10 @@ typedef struct tensor_pair {
     void *want; /* the peer's, in our layout */
 } tensor_pair;
 
-typedef pl_status (*visit_fn)(replay *p, const tensor_pair *t, void *ctx);
+typedef pl_status (*visit_fn)(pl_replaying *p, const tensor_pair *t, void *ctx);
 
 /* Calls visit for every parameter and buffer that file `name` of the dump has. */
-static pl_status each_tensor(replay *p, const char *name, visit_fn visit, void *ctx)
+static pl_status each_tensor(pl_replaying *p, const char *name, visit_fn visit, void *ctx)
 {
     pl_st_reader *f;
     PL_TRY(pl__replay_open_file(p, name, &f));
@@ -296,10 +297,10 @@ static pl_status each_tensor(replay *p, const char *name, visit_fn visit, void *
     return rc;
 }
 
-static pl_status survey_gradient(replay *p, const tensor_pair *t, void *ctx)
+static pl_status survey_gradient(pl_replaying *p, const tensor_pair *t, void *ctx)
 {
     (void)p;
-    gradients *all = ctx;
+    peer_gradients *all = ctx;
     double norm = norm_of(&t->slot->type, t->want);
     if (norm > all->largest) all->largest = norm;
     all->n++;
@@ -307,8 +308,8 @@ static pl_status survey_gradient(replay *p, const tensor_pair *t, void *ctx)
 }
 
 /* Marks the elements that are noise in a gradient that is not noise as a whole. */
-static pl_status mark_noise(replay *p, const tensor_pair *t, const pl_type *type, const void *got,
-                            double norm)
+static pl_status mark_noise(pl_replaying *p, const tensor_pair *t, const pl_type *type,
+                            const void *got, double norm)
 {
     int64_t n = pl_type_elems(type), marked = 0;
     double most = NOISE_ELEMENT * norm;
@@ -326,10 +327,10 @@ static pl_status mark_noise(replay *p, const tensor_pair *t, const pl_type *type
     return PL_OK;
 }
 
-static pl_status compare_gradient(replay *p, const tensor_pair *t, void *ctx)
+static pl_status compare_gradient(pl_replaying *p, const tensor_pair *t, void *ctx)
 {
     pl_replay_report *r = p->report;
-    const gradients *all = ctx;
+    const peer_gradients *all = ctx;
     const double largest = all->largest;
     char name[512];
     snprintf(name, sizeof name, "grad.%s", t->slot->name);
@@ -364,7 +365,7 @@ static double sound_distance(const pl_type *t, const void *x, const void *y, con
     return sqrt(s);
 }
 
-static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
+static pl_status compare_final(pl_replaying *p, const tensor_pair *t, void *ctx)
 {
     (void)ctx;
     pl_replay_report *r = p->report;
@@ -394,7 +395,7 @@ static pl_status compare_final(replay *p, const tensor_pair *t, void *ctx)
 }
 
 /* Gradients are compared at once: the next program reuses the memory of outputs. */
-static pl_status replay_program(replay *p, const pl_step_program *t, int step)
+static pl_status replay_program(pl_replaying *p, const pl_step_program *t, int step)
 {
     pl_session *session = p->run->session;
     for (int micro_batch = 1; micro_batch <= (int)p->run->build->accumulate; micro_batch++) {
@@ -408,7 +409,7 @@ static pl_status replay_program(replay *p, const pl_step_program *t, int step)
     return each_tensor(p, "grads", compare_gradient, &p->gradients);
 }
 
-static pl_status replay_step(replay *p, int step)
+static pl_status replay_step(pl_replaying *p, int step)
 {
     memset(p->loss, 0, sizeof p->loss);
     memset(p->known, 0, sizeof p->known);
@@ -419,7 +420,7 @@ static pl_status replay_step(replay *p, int step)
 }
 
 /* Copies every slot from the session, or back: the state before step 1. */
-static pl_status copy_start(replay *p, bool back)
+static pl_status copy_start(pl_replaying *p, bool back)
 {
     pl_store *store = p->run->store;
     char *at = p->start;
@@ -432,7 +433,7 @@ static pl_status copy_start(replay *p, bool back)
     return PL_OK;
 }
 
-static pl_status prepare(replay *p)
+static pl_status prepare(pl_replaying *p)
 {
     PL_TRY(find_precision(p));
     PL_TRY(pl_run_build(p->run));
@@ -450,7 +451,7 @@ static pl_status prepare(replay *p)
 }
 
 /* Takes the steps of the dump and compares into p->report. */
-static pl_status follow(replay *p)
+static pl_status follow(pl_replaying *p)
 {
     pl_replay_report *r = p->report;
     int steps = (int)json_array_size(json_object_get(p->meta, "steps"));
@@ -470,7 +471,7 @@ static pl_status follow(replay *p)
     return PL_OK;
 }
 
-static pl_status nudge_weights(replay *p)
+static pl_status nudge_weights(pl_replaying *p)
 {
     pl_store *store = p->run->store;
     PL_TRY(copy_start(p, true));
@@ -494,7 +495,7 @@ static pl_status nudge_weights(replay *p)
 
 /* Repeats the steps from nudged weights until rounding explains every value that differs, at most
  * NUDGES times. */
-static pl_status explain(replay *p)
+static pl_status explain(pl_replaying *p)
 {
     pl_replay_report *told = p->report;
     int explained = 0, differ = 0;
@@ -514,7 +515,7 @@ static pl_status explain(replay *p)
     return PL_OK;
 }
 
-static pl_status compare_all(replay *p, const pl_replay_opts *o)
+static pl_status compare_all(pl_replaying *p, const pl_replay_opts *o)
 {
     const pl_replay_report *r = p->report;
     p->run->purpose.goal = PL_GOAL_REPLAY;
@@ -528,12 +529,12 @@ static pl_status compare_all(replay *p, const pl_replay_opts *o)
 pl_status pl_replay(const char *dir, const pl_replay_opts *o, pl_replay_report *report)
 {
     memset(report, 0, sizeof *report);
-    replay p = {.dir = dir,
-                .report = report,
-                .loss_tol = o->loss_tol > 0 ? o->loss_tol : 1e-5,
-                .grad_tol = o->grad_tol > 0 ? o->grad_tol : 1e-4,
-                .final_tol = o->final_tol > 0 ? o->final_tol : 1e-4,
-                .rounding = pl__rounding_new()};
+    pl_replaying p = {.dir = dir,
+                      .report = report,
+                      .loss_tol = o->loss_tol > 0 ? o->loss_tol : 1e-5,
+                      .grad_tol = o->grad_tol > 0 ? o->grad_tol : 1e-4,
+                      .final_tol = o->final_tol > 0 ? o->final_tol : 1e-4,
+                      .rounding = pl__rounding_new()};
     pl_arena scratch = PL_ARENA_INIT;
     pl_status rc = p.rounding ? pl__replay_read_meta(&p) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = pl__replay_open_run(&p, o, &scratch);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-pl_status pl__replay_read_meta(replay *p)
+pl_status pl__replay_read_meta(pl_replaying *p)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/meta.json", p->dir);
@@ -44,7 +44,7 @@ static pl_status override_text(pl_arena *a, const char *key, const json_t *value
     return *out ? PL_OK : PL_ERR_MEMORY;
 }
 
-pl_status pl__replay_open_file(const replay *p, const char *name, pl_st_reader **out)
+pl_status pl__replay_open_file(const pl_replaying *p, const char *name, pl_st_reader **out)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s.safetensors", p->dir, name);
@@ -52,7 +52,7 @@ pl_status pl__replay_open_file(const replay *p, const char *name, pl_st_reader *
 }
 
 /* Counts the micro-batches of a step of the dump: its inputs are "micro1.x", "micro2.x", ... */
-static pl_status count_micros(const replay *p, int *out)
+static pl_status count_micros(const pl_replaying *p, int *out)
 {
     pl_st_reader *f;
     PL_TRY(pl__replay_open_file(p, "inputs.1", &f));
@@ -67,7 +67,7 @@ static pl_status count_micros(const replay *p, int *out)
 
 /* A peer's batch is a micro-batch of ours. The peer decided to split: coupled samples couple within
  * a micro-batch in both programs. */
-static pl_status override_accumulate(const replay *p, pl_arena *a, const char **list, int *n)
+static pl_status override_accumulate(const pl_replaying *p, pl_arena *a, const char **list, int *n)
 {
     int accumulate;
     long long batch =
@@ -84,7 +84,7 @@ static pl_status override_accumulate(const replay *p, pl_arena *a, const char **
     return PL_OK;
 }
 
-pl_status pl__replay_open_run(replay *p, const pl_replay_opts *o, pl_arena *a)
+pl_status pl__replay_open_run(pl_replaying *p, const pl_replay_opts *o, pl_arena *a)
 {
     const char *workload = json_string_value(json_object_get(p->meta, "workload"));
     const pl_recipe *recipe = recipe_for(workload);

@@ -88,8 +88,8 @@ static double distance_of(const pl_type *t, const void *x, const void *y)
     return sqrt(s);
 }
 
-pl_status pl__rounding_record(replay *p, const char *name, const pl_type *t, const void *numbers,
-                              double distance, bool differs)
+pl_status pl__rounding_record(pl_replaying *p, const char *name, const pl_type *t,
+                              const void *numbers, double distance, bool differs)
 {
     pl_rounding *r = p->rounding;
     if (p->nudge == 0) return append(r, name, t, numbers, distance, differs);
