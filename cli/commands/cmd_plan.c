@@ -43,7 +43,7 @@ const cli_help cli_help_plan = {
             {"--host-memory", "SIZE", AT(host_memory),
              "host memory for what the GPU has no room for (same as host_memory=SIZE)"},
             {"--disk", "SIZE:FOLDER", AT(disk),
-             "file for what the CPU's budget has no room for (same as disk=SIZE:FOLDER)"},
+             "file for what the budgets have no room for (same as disk=SIZE:FOLDER)"},
             {"--device", "DEVICE", AT(device),
              "plan for a GPU, present or not: t4, rtx4090, h100, ... (same as device=DEVICE)"},
             {"--ranks", "N", AT(ranks),

@@ -37,7 +37,7 @@ const cli_help cli_help_train = {
              "host memory of the process, for what the GPU has no room for (same as "
              "host_memory=SIZE)"},
             {"--disk", "SIZE:FOLDER", AT(disk),
-             "file for what the CPU's budget has no room for (same as disk=SIZE:FOLDER)"},
+             "file for what the budgets have no room for (same as disk=SIZE:FOLDER)"},
             {"--device", "DEVICE", AT(device), "device to train on (same as device=DEVICE)"},
             {"--ranks", "N", AT(ranks),
              "start N ranks on this machine with mpirun (same as ranks=N)"},

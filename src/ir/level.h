@@ -3,7 +3,8 @@
  *     device  --DOWN-->  host  --WRITE-->  disk
  *             <---UP---        <--READ---
  *
- * On the CPU, whose device memory is the host's, READ and WRITE join device and disk.
+ * On the CPU, whose device memory is the host's, READ and WRITE join device and disk. With all
+ * three levels a value goes from device to disk and back through the host, by two moves.
  *
  * A value or a slot whose level is not the device is never touched by a kernel: a move brings a
  * copy of it to the arena, or takes a copy away.

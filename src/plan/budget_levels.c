@@ -74,20 +74,26 @@ static pl_status predict(const pl_budget_base *b, const pl_level_opts *levels, p
     pl_level_times times = {0};
     pl_plan p = {.n_order = x->n_order, .moves = pl_arena_new(&mem, pl_move, x->n_order + 1)};
     double *cost = pl_arena_new(&mem, double, x->n_order + 1);
-    for (uint32_t i = 0; p.moves && cost && i < x->n_order; i++) {
+    uint32_t *number = pl_arena_new(&mem, uint32_t, x->units->n + 1); /* of a move, plus 1 */
+    for (uint32_t i = 0; p.moves && cost && number && i < x->n_order; i++) {
         const pl_unit *u = &x->units->unit[x->order[i]];
         if (u->kind != PL_UNIT_MOVE) {
             cost[i] = b->cost_ns[x->base[x->order[i]]];
             continue;
         }
         uint8_t from = x->units->level[u->in[0]], to = x->units->level[u->out[0]];
+        uint32_t made_by = x->units->unit_of[u->in[0]];
         p.moves[p.n_moves++] = (pl_move){.begin = (int32_t)i,
+                                         .from = from,
+                                         .to = to,
+                                         .after = made_by ? number[made_by - 1] : 0,
                                          .end = (int32_t)x->move_end[x->order[i]],
                                          .channel = (uint8_t)pl_channel_between(from, to),
                                          .bytes = pl_stored_bytes(x->g, x->units->bits, u->in[0])};
+        number[x->order[i]] = p.n_moves;
     }
-    pl_status rc =
-        p.moves && cost ? pl_level_time(&p, cost, levels, NULL, NULL, &times) : PL_ERR_MEMORY;
+    pl_status rc = p.moves && cost && number ? pl_level_time(&p, cost, levels, NULL, NULL, &times)
+                                             : PL_ERR_MEMORY;
     t->total_ns = times.total_ns;
     pl_arena_release(&mem);
     return rc;

@@ -13,6 +13,7 @@
  */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"
+#include "rt/levels/levels.h"
 #include "rt/rt_int.h"
 
 #include <pthread.h>
@@ -368,7 +369,8 @@ static pl_status staged_send(pl_session *s, pl_bound_program *b)
 static pl_status staged_wait(pl_session *s, const pl_bound_program *b, int ago)
 {
     const pl_staging *f = &b->staging;
-    return f->captured ? s->dev->capture_wait(f->captured, side_of(f, ago)) : PL_OK;
+    if (f->captured) PL_TRY(s->dev->capture_wait(f->captured, side_of(f, ago)));
+    return s->levels ? pl_levels_failure(s->levels) : PL_OK;
 }
 
 static double staged_device_ms(pl_session *s, const pl_bound_program *b, int ago)

@@ -106,6 +106,30 @@ TEST(cli_levels_phases_and_kills_do_not_change_weights)
               0, "");
 }
 
+/* The device has 5 MB, the host 12 MB for tensors: the rest of 22 MB of state is in a file, and passes
+ * through the host. */
+TEST(cli_levels_disk_below_the_host_does_not_change_weights)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    cli_result r = cli_run("cd %s && $P plan " APART "--host-memory 300MB --disk 1GB:. --json", d);
+    const char *own = strstr(r.out, "\"host_overhead_bytes\":");
+    CHECK(own);
+    if (!own) return;
+    long host = strtol(strchr(own, ':') + 1, NULL, 10) + 12600000;
+    CHECK_RUN(
+        cli_run("cd %s && $P train " NET "device=apart --quiet --out a && set -- " NET
+                "device=apart --memory 5MB --host-memory %ld --disk 1GB:. && $P train "
+                "\"$@\" --quiet --out b && cmp a/model.safetensors b/model.safetensors && $P "
+                "plan \"$@\" --json --timeline t.svg | grep -q "
+                "'\"disk_bytes\":[1-9]' && grep -q '>to disk<' t.svg && grep -q '>from host<' "
+                "t.svg && grep -q '>from disk<' t.svg",
+                d, host),
+        0, "");
+    CHECK_RUN(cli_run("cd %s && $P plan " APART "--disk 1GB:.", d), 2,
+              "tensors of device apart reach a disk through host memory: set host_memory");
+}
+
 /* Weights, gradients and moments live in host memory, where the update runs: the weights of "apart"
  * have the same bits, because its kernels are the host's. A killed run resumes with the same. */
 TEST(cli_levels_updates_on_the_host_do_not_change_weights)

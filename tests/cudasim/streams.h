@@ -16,6 +16,7 @@ enum { SIM_NODES = 8192, SIM_STREAMS = 8, SIM_EVENTS = 4096, SIM_DEPS = 3, SIM_G
 
 typedef struct sim_node {
     void (*fn)(const void *ctx);
+    void (*call)(void *ctx); /* of the host */
     const void *ctx;
     void *to; /* a copy or, without `from`, a fill */
     const void *from;
@@ -98,6 +99,7 @@ static bool sim_ready(const sim_list *l, const sim_node *x)
 static void sim_run(sim_node *x)
 {
     if (x->fn) x->fn(x->ctx);
+    if (x->call) x->call((void *)(uintptr_t)x->ctx);
     if (x->from)
         memmove(x->to, x->from, x->bytes);
     else if (x->to)
@@ -144,6 +146,8 @@ static void sim_wait(void)
 #define cudaStreamSynchronize(s)      ((void)(s), sim_wait(), cudaSuccess)
 #define cudaDeviceSynchronize()       sim_wait()
 #define cudaMemcpyAsync               sim_memcpy
+#define cudaLaunchHostFunc            sim_call
+#define CUDART_CB
 #define cudaMemsetAsync               sim_memset
 #define cudaEventRecord               sim_record
 #define cudaStreamWaitEvent           sim_wait_event
@@ -163,6 +167,14 @@ static cudaError_t sim_memcpy(void *to, const void *from, size_t n, cudaMemcpyKi
     x->to = to;
     x->from = from;
     x->bytes = n;
+    return cudaSuccess;
+}
+
+static cudaError_t sim_call(cudaStream_t s, void (*fn)(void *), void *ctx)
+{
+    sim_node *x = sim_add(s);
+    x->call = fn;
+    x->ctx = ctx;
     return cudaSuccess;
 }
 

@@ -130,23 +130,25 @@ typedef struct rig {
     int n_late;
 } rig;
 
-/* Gives every slot that may move a home on the host. */
-static void move_slots(rig *b)
+/* Gives every slot that may move a home at that level; to disk the moves pass through the host. */
+static void move_slots(rig *b, uint8_t level)
 {
     b->homes =
         (pl_homes){.n = (uint32_t)pl_store_count(b->store), .level = b->level, .offset = b->offset};
     for (int i = 0; i < pl_store_count(b->store); i++) {
         if (!pl_program_slot_may_move(b->p, i)) continue;
-        b->level[i] = PL_LEVEL_HOST;
-        b->offset[i] = b->homes.bytes[PL_LEVEL_HOST];
-        b->homes.bytes[PL_LEVEL_HOST] +=
+        b->level[i] = level;
+        b->offset[i] = b->homes.bytes[level];
+        b->homes.bytes[level] +=
             pl_level_round_up(pl_type_bytes(&pl_store_slot(b->store, i)->type));
     }
-    b->levels = (pl_level_opts){.homes = &b->homes,
-                                .capacity = {[PL_LEVEL_HOST] = (uint64_t)1 << 30},
-                                .channel_ns = {1, 1, 1, 1},
-                                .move_ns = 1000,
-                                .only_moves = true};
+    b->levels = (pl_level_opts){
+        .homes = &b->homes,
+        .capacity = {[PL_LEVEL_HOST] = (uint64_t)1 << 30, [PL_LEVEL_DISK] = (uint64_t)1 << 30},
+        .transit = level == PL_LEVEL_DISK ? 1 << 20 : 0,
+        .channel_ns = {1, 1, 1, 1},
+        .move_ns = 1000,
+        .only_moves = true};
 }
 
 /* Returns a kernel that runs the unit's when the GPU comes to it; units that have the same kernel
@@ -163,7 +165,7 @@ static const pl_kernel *late_of(rig *b, const pl_exec *e)
 }
 
 /* Compiles for the CPU's kernels, and moves the program to the simulated GPU. */
-static void compile(rig *b, uint64_t seed, bool eager, bool moves)
+static void compile(rig *b, uint64_t seed, bool eager, uint8_t level)
 {
     pl_compile_opts o = PL_COMPILE_INIT;
     uint64_t least;
@@ -172,9 +174,9 @@ static void compile(rig *b, uint64_t seed, bool eager, bool moves)
     b->store = pl_store_new();
     CHECK_OK(pl_compile(
         seed ? random_graph(b->store, seed, 60) : training_graph(b->store, 6, 64, 64), &o, &b->p));
-    if (moves) {
-        move_slots(b);
-        CHECK_OK(pl_program_set_levels(b->p, &b->levels, NULL));
+    if (level) {
+        move_slots(b, level);
+        CHECK_OK(pl_program_set_levels(b->p, &b->levels, "/tmp"));
         CHECK_OK(pl_program_minimum(b->p, 0, &least));
         CHECK_OK(pl_program_set_budget(b->p, least));
     }
@@ -245,9 +247,9 @@ TEST(cuda_moves_do_not_change_bits_in_any_order)
         fork_event = taken = NULL;
         sim_gpu.n_streams = 2;
         sim_gpu.draws = seed << 32;
-        sim_gpu.slow = (unsigned)seed; /* stream 0: kernels, 1: uploads, 2 and 3: moves */
-        compile(a, seed, true, false);
-        compile(b, seed, seed % 3 == 1, true);
+        sim_gpu.slow = (unsigned)seed; /* stream 0: kernels, 1: uploads, others: moves */
+        compile(a, seed, true, PL_LEVEL_DEVICE);
+        compile(b, seed, seed % 3 == 1, seed & 1 ? PL_LEVEL_DISK : PL_LEVEL_HOST);
 
         run(a, seed);
         run(b, seed);

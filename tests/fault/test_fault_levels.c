@@ -73,6 +73,31 @@ TEST(fault_levels_disk_errors_end_the_run_with_a_message)
     }
 }
 
+/* A device with its own memory: tensors pass through host memory on their way to the file. */
+TEST(fault_levels_disk_errors_below_the_host_end_the_run)
+{
+    WANT_FAULTS();
+    const char *d = pl_test_dir();
+    cli_result r = cli_run("cd %s && mkdir -p moves && $P plan " NET "device=apart --memory 16MB "
+                           "--host-memory 300MB --disk 1GB:moves --json",
+                           d);
+    json_t *plan = json_loads(r.out, 0, NULL);
+    int64_t host = cli_member(plan, "host_overhead_bytes") + 12600000;
+    json_decref(plan);
+    char run[512];
+    snprintf(run, sizeof run,
+             TRAIN "device=apart --memory 5MB --host-memory %lld --disk 1GB:moves --out run",
+             (long long)host);
+    fault f = {"write", "moves/", 60, "fail"};
+    r = fault_run(&f, run);
+    CHECK_RUN(r, 1, "disk: writing ");
+    CHECK_RUN(cli_run("cd %s && test -z \"$(ls -A moves)\" && $P %s && $P " TRAIN
+                      "device=apart --out whole && cmp run/model.safetensors "
+                      "whole/model.safetensors",
+                      d, run),
+              0, "");
+}
+
 TEST(fault_levels_a_killed_run_leaves_no_file_and_resumes)
 {
     WANT_FAULTS();

@@ -8,10 +8,14 @@
  * the moves that its wait[] names. A kernel waits for the events of the moves that it needs. In a
  * captured graph the waits become edges, and events and streams are not used again.
  *
+ * Moves between host and disk are calls of the host on their channel's stream: the driver makes them
+ * when the stream reaches them, and the stream goes on when the bytes are there.
+ *
  * Streams and events exist once per process and grow to the largest program.
  */
 #include "cuda/device/move_streams.h"
 #include "base/sys.h"
+#include "rt/levels/levels.h"
 
 static struct {
     cudaStream_t stream;
@@ -61,11 +65,26 @@ pl_status pl_cuda_moves_wait(pl_cuda_moves *m, const pl_bound_unit *l)
     return PL_OK;
 }
 
+static void CUDART_CB move_on_host(void *unit)
+{
+    pl_levels_move(unit);
+}
+
+/* Enqueues the move itself. */
+static pl_status enqueue_move(const pl_bound_unit *l, cudaStream_t stream)
+{
+    bool up = l->channel == PL_CHANNEL_UP, disk = !up && l->channel != PL_CHANNEL_DOWN;
+    if (disk)
+        PL_CUDA(cudaLaunchHostFunc(stream, move_on_host, (void *)(uintptr_t)l));
+    else
+        PL_CUDA(cudaMemcpyAsync(l->to, l->from, l->bytes,
+                                up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream));
+    return PL_OK;
+}
+
 pl_status pl_cuda_moves_begin(pl_cuda_moves *m, const pl_bound_unit *l)
 {
     pl_channel c = l->channel;
-    PL_FAIL_IF(c != PL_CHANNEL_UP && c != PL_CHANNEL_DOWN, PL_ERR_UNSUPPORTED,
-               "the CUDA device moves to and from host memory only");
     if (m->begun[c] == 0) m->before[c] = l->move - 1;
     uint32_t index = l->move - m->before[c] - 1;
     PL_TRY(prepare(c, index));
@@ -75,9 +94,7 @@ pl_status pl_cuda_moves_begin(pl_cuda_moves *m, const pl_bound_unit *l)
     for (int k = 0; k < PL_N_CHANNELS; k++)
         if (k != (int)c && l->wait[k])
             PL_TRY(wait_for(m, stream, (pl_channel)k, l->wait[k], m->seen_by[c]));
-    PL_CUDA(cudaMemcpyAsync(l->to, l->from, l->bytes,
-                            c == PL_CHANNEL_UP ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-                            stream));
+    PL_TRY(enqueue_move(l, stream));
     PL_CUDA(cudaEventRecord(channels[c].ended[index], stream));
     m->begun[c] = l->move;
     return PL_OK;

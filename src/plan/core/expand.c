@@ -42,6 +42,7 @@ typedef struct expander {
     /* Per entry of the list, and after the last: index in x->order of the entry, and of the moves
      * that begin before it. */
     uint32_t *entry_at, *moves_at;
+    uint32_t *move_at;    /* per move: its index in x->order */
     uint32_t *first_read; /* per slot: value of its first `state` node, which moves name; 0: none */
 } expander;
 
@@ -227,6 +228,18 @@ static pl_status add_move(expander *e, const pl_list_move *m)
     return PL_OK;
 }
 
+/* Returns the index in x->order before which move i must have ended. */
+static uint32_t end_of_move(const expander *e, uint32_t i)
+{
+    const pl_list_move *m = &e->moves[i];
+    if (m->at_once) return e->move_at[i] + 1;
+    if (m->to == PL_LEVEL_DEVICE) return e->entry_at[m->end];
+    if (m->at < m->end) return e->moves_at[m->end];
+    for (uint32_t k = i + 1; k < e->n_moves && e->moves[k].at == m->at; k++)
+        if (e->moves[k].val == m->val && e->moves[k].from == m->to) return e->move_at[k];
+    return e->entry_at[m->end];
+}
+
 /* Fills in levels and ends, once all units exist. */
 static pl_status finish_moves(expander *e, const uint32_t *unit_of_move)
 {
@@ -239,10 +252,8 @@ static pl_status finish_moves(expander *e, const uint32_t *unit_of_move)
         if (g->nodes[n].op->flags & PL_OP_SOURCE)
             x->units->level[g->nodes[n].out] = pl_home_level(e->homes, pl_node_slot(g, n));
     for (uint32_t i = 0; i < e->n_moves; i++) {
-        const pl_list_move *m = &e->moves[i];
         uint32_t unit = unit_of_move[i];
-        bool early = m->to != PL_LEVEL_DEVICE && m->at < m->end;
-        x->move_end[unit] = (early ? e->moves_at : e->entry_at)[m->end];
+        x->move_end[unit] = end_of_move(e, i);
         x->units->level[x->units->unit[unit].out[0]] = e->moves[i].to;
     }
     return PL_OK;
@@ -297,6 +308,7 @@ static pl_status prepare(expander *e, uint32_t n)
     }
     e->entry_at = pl_arena_new(&e->scratch, uint32_t, n + 1);
     e->moves_at = pl_arena_new(&e->scratch, uint32_t, n + 1);
+    e->move_at = pl_arena_new(&e->scratch, uint32_t, e->n_moves + 1);
     e->first_read = pl_arena_new(&e->scratch, uint32_t, pl_store_count(e->in->store) + 1);
     e->made_of = pl_arena_new(&e->scratch, uint32_t, vals);
     e->local = pl_arena_new(&e->scratch, uint32_t, vals);
@@ -308,8 +320,9 @@ static pl_status prepare(expander *e, uint32_t n)
     x->units = pl_sys_alloc(sizeof *x->units);
     x->order = pl_arena_new(&x->mem, uint32_t, n + e->n_moves + 1);
     e->cap = e->units->n + n / 2 + e->n_moves + 16;
-    if (!e->entry_at || !e->moves_at || !e->first_read || !e->now || !e->made_of || !e->local ||
-        !e->run_of || !e->settled || !e->ran || !e->args || !x->g || !x->units || !x->order)
+    if (!e->entry_at || !e->moves_at || !e->move_at || !e->first_read || !e->now || !e->made_of ||
+        !e->local || !e->run_of || !e->settled || !e->ran || !e->args || !x->g || !x->units ||
+        !x->order)
         return PL_ERR_MEMORY;
     x->units->unit = pl_arena_new(&x->units->arena, pl_unit, e->cap);
     x->base = pl_arena_new(&x->mem, uint32_t, e->cap);
@@ -351,6 +364,7 @@ static pl_status expand(expander *e, const uint32_t *list, uint32_t n)
         for (; k < e->n_moves && e->moves[k].at == i; k++) {
             PL_TRY(add_move(e, &e->moves[k]));
             unit_of_move[k] = e->x->units->n - 1;
+            e->move_at[k] = e->x->n_order - 1;
         }
         e->entry_at[i] = e->x->n_order;
         if (i < n) PL_TRY(add_run(e, list[i]));

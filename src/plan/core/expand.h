@@ -16,11 +16,14 @@
 #include "ir/units.h"
 
 /* A move of a value: it begins before entry `at` of the list, and must have ended before entry
- * `end` >= at, a store also before fetches that begin there; n: after the last entry. */
+ * `end` >= at; where the move leaves the device or goes to the host, also before moves that begin
+ * there. With end = at, it must have ended before the next move of its value that begins before
+ * that entry, if there is one. n: after the last entry. */
 typedef struct pl_list_move {
     uint32_t at, end;
     uint32_t val;
     uint8_t from, to; /* enum pl_memory_level */
+    bool at_once;     /* it must have ended before the next entry or move begins */
 } pl_list_move;
 
 typedef struct pl_expansion {

@@ -54,30 +54,41 @@ pl_status pl_plan_place_moved(const pl_problem *q, const pl_life *l, pl_plan *p,
     return PL_OK;
 }
 
-pl_status pl_plan_list_moves(const pl_problem *q, pl_plan *p)
+/* Fills in the moves in their order. number: per unit that is a move, 1 + its number. */
+static void list_moves(const pl_problem *q, pl_plan *p, uint32_t *number)
 {
     const uint8_t *level = q->units->level;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < p->n_order; i++) n += q->units->unit[p->order[i]].kind == PL_UNIT_MOVE;
-    if (!n) return PL_OK;
-    PL_FAIL_IF(!level || !q->opts->move_end, PL_ERR_PLAN, "moves without levels or ends");
-    p->moves = pl_arena_new(&p->mem, pl_move, n);
-    if (!p->moves) return PL_ERR_MEMORY;
     for (uint32_t i = 0; i < p->n_order; i++) {
         uint32_t id = p->order[i];
         const pl_unit *u = &q->units->unit[id];
         if (u->kind != PL_UNIT_MOVE) continue;
         uint8_t from = level[u->in[0]], to = level[u->out[0]];
-        p->moves[p->n_moves++] =
-            (pl_move){.unit = id,
-                      .from = from,
-                      .to = to,
-                      .channel = (uint8_t)pl_channel_between(from, to),
-                      .begin = (int32_t)i,
-                      .end = (int32_t)q->opts->move_end[id],
-                      .source = p->place[u->in[0]],
-                      .dest = p->place[u->out[0]],
-                      .bytes = pl_stored_bytes(q->g, q->units->bits, u->in[0])};
+        uint32_t made_by = q->units->unit_of[u->in[0]];
+        p->moves[p->n_moves++] = (pl_move){.unit = id,
+                                           .from = from,
+                                           .to = to,
+                                           .channel = (uint8_t)pl_channel_between(from, to),
+                                           .begin = (int32_t)i,
+                                           .end = (int32_t)q->opts->move_end[id],
+                                           .source = p->place[u->in[0]],
+                                           .dest = p->place[u->out[0]],
+                                           .bytes = pl_stored_bytes(q->g, q->units->bits, u->in[0]),
+                                           .after = made_by ? number[made_by - 1] : 0};
+        number[id] = p->n_moves;
     }
-    return PL_OK;
+}
+
+pl_status pl_plan_list_moves(const pl_problem *q, pl_plan *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_order; i++) n += q->units->unit[p->order[i]].kind == PL_UNIT_MOVE;
+    if (!n) return PL_OK;
+    PL_FAIL_IF(!q->units->level || !q->opts->move_end, PL_ERR_PLAN, "moves without levels or ends");
+    pl_arena scratch = PL_ARENA_INIT;
+    uint32_t *number = pl_arena_new(&scratch, uint32_t, q->units->n + 1);
+    p->moves = pl_arena_new(&p->mem, pl_move, n);
+    bool room = number && p->moves;
+    if (room) list_moves(q, p, number);
+    pl_arena_release(&scratch);
+    return room ? PL_OK : PL_ERR_MEMORY;
 }

@@ -72,6 +72,7 @@ typedef struct pl_move {
     int32_t begin, end;
     pl_place source, dest;
     uint64_t bytes;
+    uint32_t after; /* 1 + the move whose result it moves; 0: none */
 } pl_move;
 
 typedef struct pl_plan {

@@ -219,12 +219,17 @@ static bool is_stored(const pl_gaps *x, const pl_gap *g)
     return false;
 }
 
-/* Returns the highest level with room for a value that is not stored yet; PL_LEVEL_DEVICE: none. */
+/* Returns the highest level with room for a value that is not stored yet; PL_LEVEL_DEVICE: none. A
+ * value that takes more than half of the bytes through which it would pass does not go to disk. */
 static uint8_t level_with_room(const pl_gaps *x, uint64_t bytes)
 {
-    for (uint8_t level = 1; level < PL_N_LEVELS; level++)
-        if (x->used[level] + pl_level_round_up(bytes) <= x->p->levels->capacity[level])
-            return level;
+    const pl_level_opts *o = x->p->levels;
+    for (uint8_t level = 1; level < PL_N_LEVELS; level++) {
+        uint64_t takes = pl_level_round_up(bytes);
+        if (level == PL_LEVEL_HOST) takes += o->transit;
+        if (level == PL_LEVEL_DISK && o->transit && bytes > o->transit / 2) continue;
+        if (x->used[level] + takes <= o->capacity[level]) return level;
+    }
     return PL_LEVEL_DEVICE;
 }
 

@@ -11,8 +11,11 @@
 
 /* What a program may use below the device. Zero: nothing. */
 typedef struct pl_level_opts {
-    const pl_homes *homes;            /* where slots live; NULL: on the device */
-    uint64_t capacity[PL_N_LEVELS];   /* of each level's block, slots included; 0: not available */
+    const pl_homes *homes;          /* where slots live; NULL: on the device */
+    uint64_t capacity[PL_N_LEVELS]; /* of each level's block, slots included; 0: not available */
+    /* With host and disk: bytes of the host's block that values pass through on their way between
+     * device and disk. 0: moves join device and disk. */
+    uint64_t transit;
     double channel_ns[PL_N_CHANNELS]; /* time of each byte */
     double move_ns;                   /* fixed time of a move */
     bool only_moves;                  /* no recompute: a quick look */

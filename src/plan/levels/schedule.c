@@ -7,6 +7,12 @@
  * the arena needs the bytes. Where units wait for moves, a position is reached later than the units
  * before it take: a first schedule shows how much later, and a second one is made with these times.
  *
+ * A value of the disk that passes through the host has two moves each way. The read begins as early
+ * as the disk needs and the host's transit bytes allow, and ends before the fetch begins. The write
+ * begins when the store has ended. Moves that pass through the host over several positions take at
+ * most half of the transit bytes; where those of one entry do not fit beside them, they run one
+ * after the other.
+ *
  * Invariant: begun at its latest possible position and ended at its earliest, every move costs the
  * arena nothing beyond pl_gaps.alive. Cost: linear in moves and the positions that they span.
  */
@@ -20,8 +26,11 @@
 typedef struct planned {
     uint32_t val;
     uint64_t bytes;
-    uint8_t from, to;
-    int32_t at, end; /* entries, as in pl_list_move */
+    uint8_t from, to; /* of the move that joins the device */
+    int32_t at, end;  /* entries, as in pl_list_move */
+    bool via;         /* a second move joins host and disk: */
+    int32_t disk_at, disk_end;
+    bool at_once; /* see pl_list_move */
 } planned;
 
 typedef struct schedule {
@@ -30,6 +39,7 @@ typedef struct schedule {
     planned *move;   /* fetches, then stores */
     uint32_t n_fetches, n_moves;
     const double *store_ns; /* per position: when it begins, as stores see it */
+    uint64_t *transit;      /* per position: bytes of the host that values pass through */
 } schedule;
 
 /* Returns the last position that begins at or before a time. */
@@ -67,6 +77,24 @@ static int by_leaving(const void *a, const void *b)
     return (x->val > y->val) - (x->val < y->val);
 }
 
+/* Whether values of a level pass through the host. */
+static bool passes_host(const schedule *s, uint8_t level)
+{
+    return level == PL_LEVEL_DISK && s->x->p->levels->transit;
+}
+
+/* Lets the device's side of a move end at the host where values of its level pass through it. */
+static void enter_via(const schedule *s, planned *m)
+{
+    uint8_t *low = m->to == PL_LEVEL_DEVICE ? &m->from : &m->to;
+    m->via = passes_host(s, *low);
+    m->disk_at = m->at;
+    m->disk_end = m->end;
+    if (m->via) *low = PL_LEVEL_HOST;
+    /* the write of a value that is read again begins before the entry that reads it */
+    if (m->via && low == &m->to && m->end < (int32_t)s->x->p->n) m->end--;
+}
+
 static pl_status list_moves(schedule *s, pl_arena *mem)
 {
     const pl_gaps *x = s->x;
@@ -102,7 +130,69 @@ static pl_status list_moves(schedule *s, pl_arena *mem)
                                           .at = x->store[i].after + 1,
                                           .end = (int32_t)x->p->n};
     qsort(s->move + s->n_fetches, s->n_moves - s->n_fetches, sizeof *s->move, by_leaving);
+    for (uint32_t i = 0; i < s->n_moves; i++) enter_via(s, &s->move[i]);
     return PL_OK;
+}
+
+/* Returns the transit bytes for moves that span positions. */
+static uint64_t most_transit(const schedule *s)
+{
+    return s->x->p->levels->transit / 2;
+}
+
+/* Takes the bytes of a move at a position, of the arena and of the host where it passes through;
+ * returns whether both have room. */
+static bool take_bytes(schedule *s, const planned *m, int32_t at)
+{
+    uint64_t *alive = &s->x->alive[at], *transit = &s->transit[at];
+    uint64_t passes = m->via ? pl_level_round_up(m->bytes) : 0;
+    if (*alive + m->bytes > s->budget || *transit + passes > most_transit(s)) return false;
+    *alive += m->bytes;
+    *transit += passes;
+    return true;
+}
+
+/* Sets when the write of a store ends, which the store leaves to it at m->end: as late as the disk
+ * is expected to be done, as far as the host has room. left: when the store has ended. */
+static void end_write(schedule *s, planned *m, double left, double *disk_free)
+{
+    const pl_level_opts *o = s->x->p->levels;
+    double begin = left > *disk_free ? left : *disk_free;
+    *disk_free = begin + o->move_ns + o->channel_ns[PL_CHANNEL_WRITE] * (double)m->bytes;
+    int32_t wish = position_after(s->x, s->store_ns, *disk_free), last = m->disk_end;
+    uint64_t room = pl_level_round_up(m->bytes);
+    if (wish > last) wish = last;
+    m->disk_at = m->disk_end = m->end;
+    for (; m->disk_end < wish && s->transit[m->disk_end] + room <= most_transit(s); m->disk_end++)
+        s->transit[m->disk_end] += room;
+}
+
+/* Sets when the read of a fetch begins: when the disk must begin for the fetch to begin in time, as
+ * far as the host has room. first: the earliest. need: when the disk must be free for the reads
+ * after this one. */
+static void begin_read(schedule *s, planned *m, int32_t first, double *need)
+{
+    enum { LEAD = 5 };
+    const pl_gaps *x = s->x;
+    const pl_level_opts *o = x->p->levels;
+    double takes = o->move_ns + o->channel_ns[PL_CHANNEL_READ] * (double)m->bytes;
+    if (x->begin_ns[m->at] < *need) *need = x->begin_ns[m->at];
+    *need -= takes;
+    int32_t wish = position_at(x, x->begin_ns, *need - takes / LEAD);
+    if (wish < m->disk_at) wish = m->disk_at;
+    if (wish < first) wish = first;
+    m->disk_end = m->at;
+    m->disk_at = wish < m->at ? wish : m->at;
+}
+
+/* The same with the host's room: later reads have taken theirs. */
+static void fit_read(schedule *s, planned *m)
+{
+    uint64_t room = pl_level_round_up(m->bytes);
+    int32_t at = m->at, wish = m->disk_at;
+    m->disk_end = m->at;
+    while (at > wish && s->transit[at - 1] + room <= most_transit(s)) s->transit[--at] += room;
+    m->disk_at = at;
 }
 
 /* Sets when stores end: `end` is the latest possible before, the planned one after. */
@@ -117,8 +207,9 @@ static void end_stores(schedule *s)
         free_at[c] = begin + pl_gap_store_ns(x->p->levels, m->to, m->bytes);
         int32_t wish = position_after(x, s->store_ns, free_at[c]), end = m->at;
         if (wish > m->end) wish = m->end;
-        while (end < wish && x->alive[end] + m->bytes <= s->budget) x->alive[end++] += m->bytes;
+        while (end < wish && take_bytes(s, m, end)) end++;
         m->end = end;
+        if (m->via) end_write(s, m, free_at[c], &free_at[PL_CHANNEL_WRITE]);
     }
 }
 
@@ -126,7 +217,10 @@ static void end_stores(schedule *s)
 static int32_t stored_at(const schedule *s, uint32_t val)
 {
     for (uint32_t i = s->n_fetches; i < s->n_moves; i++)
-        if (s->move[i].val == val) return s->move[i].end + (s->move[i].end == s->move[i].at);
+        if (s->move[i].val == val) {
+            const planned *m = &s->move[i];
+            return m->via ? m->disk_end + (m->disk_end == m->disk_at) : m->end + (m->end == m->at);
+        }
     return 0;
 }
 
@@ -148,36 +242,75 @@ static void begin_fetches(schedule *s)
         if (wish < m->at) wish = m->at;
         if (wish < first) wish = first < m->end ? first : m->end;
         m->at = wish;
+        if (m->via) begin_read(s, m, first, &need[PL_CHANNEL_READ]);
     }
     for (uint32_t i = 0; i < s->n_fetches; i++) {
         planned *m = &s->move[i];
         int32_t at = m->end;
-        while (at > m->at && x->alive[at - 1] + m->bytes <= s->budget) x->alive[--at] += m->bytes;
+        while (at > m->at && take_bytes(s, m, at - 1)) at--;
         m->at = at;
+        if (m->via) fit_read(s, m);
     }
+}
+
+/* Whether a move passes through the host within one entry. */
+static bool is_short(const planned *m)
+{
+    return m->via && m->at == m->end && m->disk_at == m->disk_end;
+}
+
+/* Moves of one entry that pass through the host run one after the other where the host has no room
+ * for all of them. taken: per position, zero. */
+static void split_entries(schedule *s, uint64_t *taken)
+{
+    for (uint32_t i = 0; i < s->n_moves; i++)
+        if (is_short(&s->move[i])) taken[s->move[i].at] += pl_level_round_up(s->move[i].bytes);
+    for (uint32_t i = 0; i < s->n_moves; i++) {
+        planned *m = &s->move[i];
+        m->at_once = is_short(m) && taken[m->at] + most_transit(s) > s->x->p->levels->transit;
+    }
+}
+
+/* Moves of an entry: stores and their writes first, because they free bytes, then reads and
+ * fetches. */
+static int rank_of(const pl_list_move *m)
+{
+    if (m->to == PL_LEVEL_DEVICE) return 3;
+    if (m->from == PL_LEVEL_DEVICE) return 0;
+    return m->to == PL_LEVEL_DISK ? 1 : 2;
 }
 
 static int by_entry(const void *a, const void *b)
 {
     const pl_list_move *x = a, *y = b;
     if (x->at != y->at) return x->at < y->at ? -1 : 1;
-    bool fetch_x = x->to == PL_LEVEL_DEVICE, fetch_y = y->to == PL_LEVEL_DEVICE;
-    if (fetch_x != fetch_y) return fetch_x ? 1 : -1; /* stores first: they free bytes */
+    if (rank_of(x) / 2 != rank_of(y) / 2) return rank_of(x) - rank_of(y);
+    if (x->at_once != y->at_once) return x->at_once ? 1 : -1;
+    if (x->at_once && x->val != y->val) return x->val < y->val ? -1 : 1;
+    if (rank_of(x) != rank_of(y)) return rank_of(x) - rank_of(y);
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
     return (x->val > y->val) - (x->val < y->val);
 }
 
-static pl_status write_moves(const schedule *s, pl_arena *mem, pl_list_move **out)
+static pl_status write_moves(const schedule *s, pl_arena *mem, pl_list_move **out, uint32_t *n)
 {
-    pl_list_move *m = pl_arena_new(mem, pl_list_move, s->n_moves + 1);
+    pl_list_move *m = pl_arena_new(mem, pl_list_move, 2 * (size_t)s->n_moves + 1);
     if (!m) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < s->n_moves; i++)
-        m[i] = (pl_list_move){.at = (uint32_t)s->move[i].at,
-                              .end = (uint32_t)s->move[i].end,
-                              .val = s->move[i].val,
-                              .from = s->move[i].from,
-                              .to = s->move[i].to};
-    qsort(m, s->n_moves, sizeof *m, by_entry);
+    *n = 0;
+    for (uint32_t i = 0; i < s->n_moves; i++) {
+        const planned *a = &s->move[i];
+        m[(*n)++] =
+            (pl_list_move){(uint32_t)a->at, (uint32_t)a->end, a->val, a->from, a->to, a->at_once};
+        if (!a->via) continue;
+        bool read = a->to == PL_LEVEL_DEVICE;
+        m[(*n)++] = (pl_list_move){.at = (uint32_t)a->disk_at,
+                                   .end = (uint32_t)a->disk_end,
+                                   .val = a->val,
+                                   .from = read ? PL_LEVEL_DISK : PL_LEVEL_HOST,
+                                   .to = read ? PL_LEVEL_HOST : PL_LEVEL_DISK,
+                                   .at_once = a->at_once};
+    }
+    qsort(m, *n, sizeof *m, by_entry);
     *out = m;
     return PL_OK;
 }
@@ -200,12 +333,14 @@ pl_status pl_level_bound(const pl_level_problem *p, uint64_t *bytes)
 /* Schedules the chosen moves. waited: when positions begin if units wait for moves; NULL: not
  * known. x->alive is changed and put back. */
 static pl_status schedule_once(schedule *s, const double *waited, pl_arena *scratch, pl_arena *mem,
-                               pl_list_move **moves, uint64_t *peak)
+                               pl_list_move **moves, uint32_t *n_moves, uint64_t *peak)
 {
     pl_gaps *x = s->x;
     uint32_t n = x->p->n;
     uint64_t *alive = pl_arena_new(scratch, uint64_t, n + 2), *before = x->alive;
-    if (!alive) return PL_ERR_MEMORY;
+    s->transit = pl_arena_new(scratch, uint64_t, n + 2);
+    uint64_t *taken = pl_arena_new(scratch, uint64_t, n + 2);
+    if (!alive || !s->transit || !taken) return PL_ERR_MEMORY;
     memcpy(alive, before, (n + 2) * sizeof *alive);
     x->alive = alive;
     s->n_moves = s->n_fetches = 0;
@@ -214,24 +349,28 @@ static pl_status schedule_once(schedule *s, const double *waited, pl_arena *scra
         s->store_ns = waited ? waited : x->begin_ns;
         end_stores(s);
         begin_fetches(s);
+        split_entries(s, taken);
         *peak = 0;
         for (uint32_t i = 0; i < n; i++)
             if (alive[i] > *peak) *peak = alive[i];
-        rc = write_moves(s, mem, moves);
+        rc = write_moves(s, mem, moves, n_moves);
     }
     x->alive = before;
     return rc;
 }
 
 /* Lets fetches begin when their channel is free for them, and not before: until then they would
- * only take bytes. The list is sorted again. */
+ * only take bytes. Fetches that follow a read begin as they are. The list is sorted again. */
 static void delay_fetches(const pl_gaps *x, pl_list_move *list, uint32_t n, const double *waited,
-                          const double *move_ns)
+                          const double *move_ns, bool *is_read)
 {
     enum { AHEAD = 3 }; /* moves: predicted times are not exact */
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].from == PL_LEVEL_DISK && list[i].to == PL_LEVEL_HOST)
+            is_read[list[i].val] = true;
     for (uint32_t i = 0; i < n; i++) {
         pl_list_move *m = &list[i];
-        if (m->to != PL_LEVEL_DEVICE) continue;
+        if (m->to != PL_LEVEL_DEVICE || is_read[m->val]) continue;
         double begin = move_ns[2 * (size_t)i], takes = move_ns[2 * (size_t)i + 1] - begin;
         int32_t at = position_at(x, waited, begin - AHEAD * takes);
         if (at > (int32_t)m->end) at = (int32_t)m->end;
@@ -263,25 +402,28 @@ static pl_status keep_faster(const pl_level_problem *p, tried *t, uint32_t n, do
  * schedule; then fetches begin where their channel is free for them. The last schedule may be 1 %
  * slower: an arena with bytes to spare packs without gaps, one that is full everywhere does not. */
 static pl_status refine(schedule *s, pl_arena *scratch, pl_arena *mem, pl_list_move **moves,
-                        uint64_t *peak)
+                        uint32_t *n_moves, uint64_t *peak)
 {
     const pl_level_problem *p = s->x->p;
-    size_t most = 2 * (size_t)s->x->n_gaps + s->x->n_stores + 1;
+    size_t most = 2 * (2 * (size_t)s->x->n_gaps + s->x->n_stores + 1);
+    uint32_t n;
+    bool *is_read = pl_arena_new(scratch, bool, p->g->n_vals + 1);
     tried t = {.entry_ns = pl_arena_new(scratch, double, p->n + 2),
                .move_ns = pl_arena_new(scratch, double, 2 * most),
                .best_ns = HUGE_VAL};
-    if (!t.entry_ns || !t.move_ns) return PL_ERR_MEMORY;
-    PL_TRY(schedule_once(s, NULL, scratch, mem, &t.list, peak));
-    PL_TRY(keep_faster(p, &t, s->n_moves, 1, moves));
-    if (!s->n_moves) return PL_OK;
-    PL_TRY(schedule_once(s, t.entry_ns, scratch, mem, &t.list, peak));
-    PL_TRY(keep_faster(p, &t, s->n_moves, 1, moves));
-    pl_list_move *late = pl_arena_new(mem, pl_list_move, s->n_moves + 1);
+    if (!t.entry_ns || !t.move_ns || !is_read) return PL_ERR_MEMORY;
+    PL_TRY(schedule_once(s, NULL, scratch, mem, &t.list, &n, peak));
+    *n_moves = n;
+    PL_TRY(keep_faster(p, &t, n, 1, moves));
+    if (!n) return PL_OK;
+    PL_TRY(schedule_once(s, t.entry_ns, scratch, mem, &t.list, &n, peak));
+    PL_TRY(keep_faster(p, &t, n, 1, moves));
+    pl_list_move *late = pl_arena_new(mem, pl_list_move, n + 1);
     if (!late) return PL_ERR_MEMORY;
-    memcpy(late, t.list, s->n_moves * sizeof *late);
+    memcpy(late, t.list, n * sizeof *late);
     t.list = late;
-    delay_fetches(s->x, late, s->n_moves, t.entry_ns, t.move_ns);
-    return keep_faster(p, &t, s->n_moves, 1.01, moves);
+    delay_fetches(s->x, late, n, t.entry_ns, t.move_ns, is_read);
+    return keep_faster(p, &t, n, 1.01, moves);
 }
 
 pl_status pl_level_schedule(const pl_level_problem *p, uint64_t target, uint64_t budget,
@@ -293,8 +435,7 @@ pl_status pl_level_schedule(const pl_level_problem *p, uint64_t target, uint64_t
     pl_status rc = pl_gaps_list(p, &scratch, &x);
     if (rc == PL_OK) rc = pl_gaps_take(&x, target);
     *peak = 0;
-    if (rc == PL_OK) rc = refine(&s, &scratch, mem, moves, peak);
-    if (rc == PL_OK) *n_moves = s.n_moves;
+    if (rc == PL_OK) rc = refine(&s, &scratch, mem, moves, n_moves, peak);
     pl_arena_release(&scratch);
     return rc;
 }

@@ -24,33 +24,42 @@ static bool overlap(range a, range b)
     return a.at && b.at && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
 }
 
-static bool is_fetch(const pl_move *m)
-{
-    return m->to == PL_LEVEL_DEVICE;
-}
+/* One side of a move: a level and bytes of it. */
+typedef struct side {
+    uint8_t level;
+    range at;
+} side;
 
-/* Returns the arena's side of a move. */
-static range device_side(const pl_move *m, const pl_bound_unit *l)
+/* Returns a side below the device as if its level's block began at address 1. */
+static side side_below(const pl_session *s, uint8_t level, const pl_place *p, uint64_t bytes)
 {
-    return (range){is_fetch(m) ? l->to : l->from, l->bytes};
-}
-
-/* Returns the side of a move at the lower level, as if that level's block began at address 1. */
-static range low_side(const pl_session *s, const pl_move *m)
-{
-    const pl_place *p = is_fetch(m) ? &m->source : &m->dest;
     uint64_t home = p->space == PL_SPACE_STATE ? s->homes->offset[p->slot] : 0;
-    return (range){(const char *)(uintptr_t)(1 + home + p->offset), m->bytes};
+    return (side){level, {(const char *)(uintptr_t)(1 + home + p->offset), bytes}};
+}
+
+static side source_of(const pl_session *s, const pl_move *m, const pl_bound_unit *l)
+{
+    if (m->from == PL_LEVEL_DEVICE) return (side){m->from, {l->from, l->bytes}};
+    return side_below(s, m->from, &m->source, m->bytes);
+}
+
+static side dest_of(const pl_session *s, const pl_move *m, const pl_bound_unit *l)
+{
+    if (m->to == PL_LEVEL_DEVICE) return (side){m->to, {l->to, l->bytes}};
+    return side_below(s, m->to, &m->dest, m->bytes);
+}
+
+static bool share(side a, side b)
+{
+    return a.level == b.level && overlap(a.at, b.at);
 }
 
 /* Whether two moves must not run at once: both touch bytes that one of them writes. */
 static bool moves_conflict(const pl_session *s, const pl_move *a, const pl_bound_unit *x,
                            const pl_move *b, const pl_bound_unit *y)
 {
-    uint8_t low_a = is_fetch(a) ? a->from : a->to, low_b = is_fetch(b) ? b->from : b->to;
-    bool device_written = is_fetch(a) || is_fetch(b), low_written = !is_fetch(a) || !is_fetch(b);
-    if (device_written && overlap(device_side(a, x), device_side(b, y))) return true;
-    return low_written && low_a == low_b && overlap(low_side(s, a), low_side(s, b));
+    side to_a = dest_of(s, a, x), to_b = dest_of(s, b, y);
+    return share(to_a, to_b) || share(to_a, source_of(s, b, y)) || share(source_of(s, a, x), to_b);
 }
 
 static bool call_writes(const pl_bound_unit *l, range r)
@@ -69,12 +78,15 @@ static bool call_reads(const pl_bound_unit *l, range r)
     return false;
 }
 
-/* Whether a unit or copy needs the move to have ended. */
+/* Whether a unit or copy needs the move to have ended: it touches bytes that the move writes on the
+ * device, or writes bytes that the move reads there. */
 static bool unit_conflicts(const pl_move *m, const pl_bound_unit *move, const pl_bound_unit *l)
 {
-    range r = device_side(m, move);
+    bool fetch = m->to == PL_LEVEL_DEVICE;
+    if (!fetch && m->from != PL_LEVEL_DEVICE) return false;
+    range r = {fetch ? move->to : move->from, move->bytes};
     bool writes = l->exec ? call_writes(l, r) : overlap(r, (range){l->to, l->bytes});
-    if (writes || !is_fetch(m)) return writes;
+    if (writes || !fetch) return writes;
     return l->exec ? call_reads(l, r) : overlap(r, (range){l->from, l->bytes});
 }
 

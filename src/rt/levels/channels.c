@@ -233,6 +233,18 @@ pl_status pl_channels_end_run(pl_channels *c)
     return rc;
 }
 
+pl_status pl_channels_failure(pl_channels *c)
+{
+    pl_status rc = PL_OK;
+    pthread_mutex_lock(&c->lock);
+    for (int k = 0; k < PL_N_CHANNELS; k++) {
+        if (rc == PL_OK) rc = failure(&c->queue[k]);
+        c->queue[k].rc = PL_OK;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
 void pl_channels_delay(pl_channels *c, pl_channel channel, uint32_t most_us, uint64_t seed)
 {
     c->queue[channel].most_us = most_us;

@@ -222,3 +222,16 @@ pl_status pl_levels_end_run(pl_levels *l)
 {
     return pl_channels_end_run(l->channels);
 }
+
+void pl_levels_move(const pl_bound_unit *move)
+{
+    pl_channels *c = move->levels->channels;
+    pl_channels_begin(c, move);
+    pl_status kept = pl_channels_wait(c, move->channel, move->move);
+    (void)kept; /* until pl_levels_failure asks */
+}
+
+pl_status pl_levels_failure(pl_levels *l)
+{
+    return pl_channels_failure(l->channels);
+}

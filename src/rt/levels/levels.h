@@ -41,6 +41,14 @@ pl_status pl_levels_wait(pl_levels *l, pl_channel channel, uint32_t number) PL_M
 /* Waits for everything that has begun, and ends the run: moves are numbered from 1 again. */
 pl_status pl_levels_end_run(pl_levels *l) PL_MUST_USE;
 
+PL_SHARED_BEGIN
+/* Runs a move between host and disk, and returns when it has ended: for a device that calls the
+ * host at the right moment. A failure is kept for pl_levels_failure. */
+void pl_levels_move(const pl_bound_unit *move);
+PL_SHARED_END
+/* Returns the first failure of such moves since the last call, and forgets it. */
+pl_status pl_levels_failure(pl_levels *l) PL_MUST_USE;
+
 /* bind_moves.c: binds the moves of a program and records what each unit and move waits for. */
 void pl_levels_bind(const pl_session *s, const pl_program *p, struct pl_bound_program *b);
 

@@ -111,6 +111,15 @@ static void place_slot(pl_process_levels *l, int slot, uint64_t bytes, uint8_t l
     l->freed_bytes += (bytes + PL_PLAN_ALIGN - 1) / PL_PLAN_ALIGN * PL_PLAN_ALIGN;
 }
 
+/* Returns the bytes of a level that slots may take, where one of them has `bytes`: values pass
+ * through a part of the host on their way to disk, at least two at a time. */
+static uint64_t room_of(const pl_process_levels *l, uint8_t level, uint64_t bytes)
+{
+    uint64_t transit = l->opts.transit;
+    if (level == PL_LEVEL_HOST) return l->budget[level] - transit;
+    return transit && bytes > transit / 2 ? 0 : l->budget[level];
+}
+
 /* Gives homes to the slots of programs on the host, then to the first slots of the list with at
  * least that share of its bytes; a slot for which no level has room stays. */
 static void place_slots(pl_process_levels *l, const pl_store *store, const movable *list, int n,
@@ -127,7 +136,8 @@ static void place_slots(pl_process_levels *l, const pl_store *store, const movab
         uint64_t bytes = pl_level_round_up(list[i].bytes);
         uint8_t level = 1;
         taken += list[i].bytes;
-        while (level < PL_N_LEVELS && l->homes.bytes[level] + bytes > l->budget[level]) level++;
+        while (level < PL_N_LEVELS && l->homes.bytes[level] + bytes > room_of(l, level, bytes))
+            level++;
         if (level < PL_N_LEVELS) place_slot(l, list[i].slot, list[i].bytes, level);
     }
 }
@@ -277,7 +287,8 @@ static pl_status is_far(pl_process_budget *b, bool *far)
 
 /* Plans the candidate with the fastest estimate. Where it does not fit, those with more slots below
  * the device are tried, then those with fewer: what fits with any of them is not refused. */
-static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n)
+static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                        bool *out)
 {
     uint64_t state = store_of(b) ? pl_state_bytes(store_of(b), NULL) : 0;
     int best, last = n ? SHARES : 0, tried = -1;
@@ -294,7 +305,32 @@ static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movabl
         if (share == last && tried == last && !fits) PL_TRY(is_far(b, &far));
     }
     /* the message and the minimum are of the candidate that leaves most to the arena */
-    return fits || tried == last ? PL_OK : try_share(b, l, list, n, last, state, &fits);
+    if (!fits && tried != last) PL_TRY(try_share(b, l, list, n, last, state, &fits));
+    *out = fits;
+    return PL_OK;
+}
+
+/* A device with its own memory, host memory and a disk: first without the disk, which is slow and
+ * takes a part of the host for values that pass through. */
+static pl_status choose_levels(pl_process_budget *b, pl_process_levels *l, const movable *list,
+                               int n)
+{
+    enum { PASSING = 8 }; /* values that are on their way at once */
+    uint64_t disk = l->budget[PL_LEVEL_DISK], host = l->budget[PL_LEVEL_HOST], largest = 0;
+    bool fits;
+    if (!disk || !host) return choose(b, l, list, n, &fits);
+    l->budget[PL_LEVEL_DISK] = 0;
+    pl_status rc = choose(b, l, list, n, &fits);
+    l->budget[PL_LEVEL_DISK] = disk;
+    if (rc != PL_OK || fits) return rc;
+    for (int i = 0; i < n; i++)
+        if (list[i].bytes > largest) largest = list[i].bytes;
+    uint64_t transit = PASSING * pl_level_round_up(largest), left = 0;
+    for (int s = 0; s < (int)l->homes.n; s++)
+        if (l->must[s]) left += pl_level_round_up(pl_slot_bytes(pl_store_slot(store_of(b), s)));
+    left = host > left ? host - left : 0;
+    l->opts.transit = (transit < left ? transit : left) / PL_LEVEL_ALIGN * PL_LEVEL_ALIGN;
+    return l->opts.transit ? choose(b, l, list, n, &fits) : PL_OK;
 }
 
 pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)
@@ -305,7 +341,7 @@ pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)
     PL_TRY(make_homes(b, l));
     PL_TRY(find_must(b, l));
     pl_status rc = list_movable(b, l, &mem, &list, &n);
-    if (rc == PL_OK) rc = choose(b, l, list, n);
+    if (rc == PL_OK) rc = choose_levels(b, l, list, n);
     pl_arena_release(&mem);
     return rc;
 }

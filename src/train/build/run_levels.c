@@ -5,6 +5,7 @@
 #include "plimsoll_levels.h"
 #include "rt/device.h"
 #include "rt/host_limit.h"
+#include "rt/levels/levels.h"
 #include "rt/levels/link_rates.h"
 #include "rt/levels/process_levels.h"
 #include "train/data/prefetch.h"
@@ -128,9 +129,11 @@ static uint64_t host_arena(const pl_run *r)
 
 static pl_status read_host(const pl_run *r, pl_process_levels *l)
 {
+    const uint64_t disk[PL_N_LEVELS] = {[PL_LEVEL_DISK] = 1};
     char asked[32], own[32];
     l->host_asked = (uint64_t)pl_config_size(r->config, "host_memory");
     l->host_overhead = host_overhead(r) + host_arena(r);
+    if (l->disk_dir) l->host_overhead += pl_levels_overhead(&pl_device_cpu, disk);
     PL_FAIL_IF(l->host_asked <= l->host_overhead, PL_ERR_FIT,
                "host_memory: %s is not more than the process itself takes of the host (%s: "
                "program, libraries, driver, data)",
@@ -149,9 +152,9 @@ pl_status pl__run_read_levels(const pl_run *r, pl_process_levels *l, bool *any)
                "below it is a disk (disk: 100GB:/scratch)",
                pl_config_text(r->config, "device"));
     PL_TRY(read_disk(r, l));
-    PL_FAIL_IF(l->disk_dir && is_apart(r), PL_ERR_CONFIG,
-               "disk: device %s moves to host memory only (host_memory: 32GB); files are the level "
-               "below the CPU",
+    PL_FAIL_IF(l->disk_dir && is_apart(r) && !host, PL_ERR_CONFIG,
+               "disk: tensors of device %s reach a disk through host memory: set host_memory "
+               "(32GB), too",
                pl_config_text(r->config, "device"));
     if (host) PL_TRY(read_host(r, l));
     l->host_programs = r->build->programs + r->build->n_programs - r->build->n_host;

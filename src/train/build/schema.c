@@ -59,8 +59,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Link between GPU and host memory that times of moves are predicted with; auto: as "
             "measured by plimsoll devices --calibrate, else the usual link of the GPU."},
     {"disk", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
-     .doc = "CPU: size and folder of a file for state and activations that the budget (memory) "
-            "has no room for, e.g. 100GB:/scratch. null: none."},
+     .doc = "Size and folder of a file for state and activations that the budget (memory; on a GPU "
+            "also host_memory) has no room for, e.g. 100GB:/scratch. null: none."},
     {"disk_link", PL_CONFIG_CHOICE, "auto", .choices = "auto|nvme|nvme4|sata",
      .resume = PL_RESUME_FREE,
      .doc = "Disk that times of moves to and from the file of `disk` are predicted with; auto: as "
