@@ -106,8 +106,8 @@ TEST(cli_levels_phases_and_kills_do_not_change_weights)
               0, "");
 }
 
-/* The device has 5 MB, the host 12 MB for tensors: the rest of 22 MB of state is in a file, and passes
- * through the host. */
+/* The device has 5 MB, the host 12 MB for tensors: the rest of 22 MB of state is in a file, and
+ * passes through the host. */
 TEST(cli_levels_disk_below_the_host_does_not_change_weights)
 {
     WANT_BIN();

@@ -8,8 +8,8 @@
  * the moves that its wait[] names. A kernel waits for the events of the moves that it needs. In a
  * captured graph the waits become edges, and events and streams are not used again.
  *
- * Moves between host and disk are calls of the host on their channel's stream: the driver makes them
- * when the stream reaches them, and the stream goes on when the bytes are there.
+ * Moves between host and disk are calls of the host on their channel's stream: the driver makes
+ * them when the stream reaches them, and the stream goes on when the bytes are there.
  *
  * Streams and events exist once per process and grow to the largest program.
  */

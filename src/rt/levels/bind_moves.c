@@ -25,31 +25,31 @@ static bool overlap(range a, range b)
 }
 
 /* One side of a move: a level and bytes of it. */
-typedef struct side {
+typedef struct move_side {
     uint8_t level;
     range at;
-} side;
+} move_side;
 
 /* Returns a side below the device as if its level's block began at address 1. */
-static side side_below(const pl_session *s, uint8_t level, const pl_place *p, uint64_t bytes)
+static move_side side_below(const pl_session *s, uint8_t level, const pl_place *p, uint64_t bytes)
 {
     uint64_t home = p->space == PL_SPACE_STATE ? s->homes->offset[p->slot] : 0;
-    return (side){level, {(const char *)(uintptr_t)(1 + home + p->offset), bytes}};
+    return (move_side){level, {(const char *)(uintptr_t)(1 + home + p->offset), bytes}};
 }
 
-static side source_of(const pl_session *s, const pl_move *m, const pl_bound_unit *l)
+static move_side source_of(const pl_session *s, const pl_move *m, const pl_bound_unit *l)
 {
-    if (m->from == PL_LEVEL_DEVICE) return (side){m->from, {l->from, l->bytes}};
+    if (m->from == PL_LEVEL_DEVICE) return (move_side){m->from, {l->from, l->bytes}};
     return side_below(s, m->from, &m->source, m->bytes);
 }
 
-static side dest_of(const pl_session *s, const pl_move *m, const pl_bound_unit *l)
+static move_side dest_of(const pl_session *s, const pl_move *m, const pl_bound_unit *l)
 {
-    if (m->to == PL_LEVEL_DEVICE) return (side){m->to, {l->to, l->bytes}};
+    if (m->to == PL_LEVEL_DEVICE) return (move_side){m->to, {l->to, l->bytes}};
     return side_below(s, m->to, &m->dest, m->bytes);
 }
 
-static bool share(side a, side b)
+static bool share(move_side a, move_side b)
 {
     return a.level == b.level && overlap(a.at, b.at);
 }
@@ -58,7 +58,7 @@ static bool share(side a, side b)
 static bool moves_conflict(const pl_session *s, const pl_move *a, const pl_bound_unit *x,
                            const pl_move *b, const pl_bound_unit *y)
 {
-    side to_a = dest_of(s, a, x), to_b = dest_of(s, b, y);
+    move_side to_a = dest_of(s, a, x), to_b = dest_of(s, b, y);
     return share(to_a, to_b) || share(to_a, source_of(s, b, y)) || share(source_of(s, a, x), to_b);
 }
 
