@@ -1,9 +1,9 @@
 /* direct.c - direct access: the host reads and writes a device's arena and state themselves.
  *
  * Used by the CPU, and by programs that run on the host beside a device with its own memory.
- * Nothing is copied: an input is written where the plan placed it, an output is read where it lies, and a
- * run has ended when the call returns. The next run overwrites the outputs of a run, so only the
- * outputs of the last run can be read.
+ * Nothing is copied: an input is written where the plan placed it, an output is read where it lies,
+ * and a run has ended when the call returns. The next run overwrites the outputs of a run, so only
+ * the outputs of the last run can be read.
  */
 #include "rt/rt_int.h"
 
