@@ -111,11 +111,16 @@ static pl_status lacks_op(const pl_ox_call *c)
                                     n->op_type);
     }
     const char *domain = c->node->domain ? c->node->domain : "";
+    bool quantized = strstr(c->op, "uantize") || strstr(c->op, "QLinear") ||
+                     strstr(c->op, "Integer") || strncmp(c->op, "MatMulNBits", 11) == 0;
     return pl_ox_fail(
         c, PL_ERR_UNSUPPORTED,
-        "Plimsoll lacks the op %s%s%s (docs/ONNX.md lists the ops); %zu nodes of the model "
-        "need it%s%s. Export with another opset, or replace this layer",
-        domain, domain[0] ? "." : "", c->op, same, others[0] ? "; also missing: " : "", others);
+        "Plimsoll lacks the op %s%s%s (docs/ONNX.md lists the ops); %zu node%s of the model "
+        "need%s it%s%s. %s",
+        domain, domain[0] ? "." : "", c->op, same, same == 1 ? "" : "s", same == 1 ? "s" : "",
+        others[0] ? "; also missing: " : "", others,
+        quantized ? "The model is quantized: export the model of floats and train that"
+                  : "Export with another opset, or replace this layer");
 }
 
 static pl_status push_scope(pl_ox_build *b, pl_ox_scope *s, pl_ox_scope *outer)
@@ -214,7 +219,8 @@ static pl_status emit(pl_ox_call *c)
     if (!op) return lacks_op(c);
     bool done = false;
     for (int i = 0; i < c->n_in; i++)
-        if (c->in[i] && c->in[i]->item && !strstr(c->op, "Sequence") && strcmp(c->op, "If") != 0 &&
+        if (c->in[i] && c->in[i]->item && !strstr(c->op, "Sequence") &&
+            !strstr(c->op, "Optional") && strcmp(c->op, "If") != 0 &&
             strcmp(c->op, "Identity") != 0 && strcmp(c->op, "Loop") != 0)
             return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "input %d is a sequence of tensors", i);
     PL_TRY(pl_ox_fold(c, &done));
@@ -283,6 +289,7 @@ static pl_status add_tensor(pl_ox_build *b, pl_ox_scope *s, pl_ox_init *t)
     v->name = t->about.name;
     v->init = t;
     v->widened = t->tensor && pl_ox_type_widened(pl_ox_type_name(t->tensor->data_type));
+    v->narrow = t->tensor && pl_ox_type_narrow(pl_ox_type_name(t->tensor->data_type));
     v->dtype = t->about.type.dtype;
     v->rank = t->about.type.rank;
     memcpy(v->dim, t->about.type.dim, sizeof v->dim);
@@ -364,6 +371,7 @@ static pl_status add_constant(pl_ox_build *b, const pl_onnx_port *p, const pl_on
     if (!v) return PL_ERR_MEMORY;
     v->name = k->name;
     v->widened = pl_ox_type_widened(p->type_name);
+    v->narrow = pl_ox_type_narrow(p->type_name);
     for (int64_t i = 0; i < v->host.n; i++) {
         double x = pl_elem_get(k->type.dtype, k->data, i);
         if (v->host.d)
@@ -403,6 +411,7 @@ static pl_status add_input(pl_ox_build *b, const pl_onnx_port *p, int n_in, cons
     if (!v) return PL_ERR_MEMORY;
     v->name = p->name;
     v->widened = pl_ox_type_widened(p->type_name);
+    v->narrow = pl_ox_type_narrow(p->type_name);
     return pl_ox_map_put(b->scope->names, p->name, v);
 }
 

@@ -68,6 +68,16 @@ bool pl_ox_type_widened(const char *name)
     return false;
 }
 
+bool pl_ox_type_narrow(const char *name)
+{
+    pl_dtype d;
+    for (int32_t t = 1; t < PL_OX_N_TYPES; t++)
+        if (strcmp(types[t].name, name) == 0)
+            return pl_ox_dtype(t, &d) && (d == PL_I32 || d == PL_I64) && t != PL_OX_INT32 &&
+                   t != PL_OX_INT64;
+    return false;
+}
+
 static const char *name_of(const pl_ox_tensor *t)
 {
     return t->name && t->name[0] ? t->name : "(without a name)";

@@ -83,6 +83,13 @@ typedef enum kind {
     SAME,
     IS_NAN,
     IS_INF,
+    RELU,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    BIT_NOT,
+    SHIFT_LEFT,
+    SHIFT_RIGHT,
 } kind;
 
 static const struct {
@@ -91,24 +98,48 @@ static const struct {
     int arity;
     bool truth; /* the result is a truth value */
 } table[] = {
-    {"Add", ADD, 2, false},     {"Sub", SUB, 2, false},
-    {"Mul", MUL, 2, false},     {"Div", DIV, 2, false},
-    {"Mod", MOD, 2, false},     {"Pow", POW, 2, false},
-    {"Min", MIN, 2, false},     {"Max", MAX, 2, false},
-    {"Sum", ADD, 2, false},     {"Equal", EQ, 2, true},
-    {"Less", LT, 2, true},      {"LessOrEqual", LE, 2, true},
-    {"Greater", GT, 2, true},   {"GreaterOrEqual", GE, 2, true},
-    {"And", AND, 2, true},      {"Or", OR, 2, true},
-    {"Xor", XOR, 2, true},      {"Neg", NEG, 1, false},
-    {"Abs", ABS, 1, false},     {"Floor", FLOOR, 1, false},
-    {"Ceil", CEIL, 1, false},   {"Round", ROUND, 1, false},
-    {"Sqrt", SQRT, 1, false},   {"Exp", EXP, 1, false},
-    {"Log", LOG, 1, false},     {"Not", NOT, 1, true},
-    {"Sign", SIGN, 1, false},   {"Reciprocal", RECIPROCAL, 1, false},
-    {"Sin", SIN, 1, false},     {"Cos", COS, 1, false},
-    {"Tanh", TANH, 1, false},   {"Sigmoid", SIGMOID, 1, false},
-    {"Erf", ERF, 1, false},     {"Identity", SAME, 1, false},
-    {"IsNaN", IS_NAN, 1, true}, {"IsInf", IS_INF, 1, true},
+    {"Add", ADD, 2, false},
+    {"Sub", SUB, 2, false},
+    {"Mul", MUL, 2, false},
+    {"Div", DIV, 2, false},
+    {"Mod", MOD, 2, false},
+    {"Pow", POW, 2, false},
+    {"Min", MIN, 2, false},
+    {"Max", MAX, 2, false},
+    {"Sum", ADD, 2, false},
+    {"Equal", EQ, 2, true},
+    {"Less", LT, 2, true},
+    {"LessOrEqual", LE, 2, true},
+    {"Greater", GT, 2, true},
+    {"GreaterOrEqual", GE, 2, true},
+    {"And", AND, 2, true},
+    {"Or", OR, 2, true},
+    {"Xor", XOR, 2, true},
+    {"Neg", NEG, 1, false},
+    {"Abs", ABS, 1, false},
+    {"Floor", FLOOR, 1, false},
+    {"Ceil", CEIL, 1, false},
+    {"Round", ROUND, 1, false},
+    {"Sqrt", SQRT, 1, false},
+    {"Exp", EXP, 1, false},
+    {"Log", LOG, 1, false},
+    {"Not", NOT, 1, true},
+    {"Sign", SIGN, 1, false},
+    {"Reciprocal", RECIPROCAL, 1, false},
+    {"Sin", SIN, 1, false},
+    {"Cos", COS, 1, false},
+    {"Tanh", TANH, 1, false},
+    {"Sigmoid", SIGMOID, 1, false},
+    {"Erf", ERF, 1, false},
+    {"Identity", SAME, 1, false},
+    {"IsNaN", IS_NAN, 1, true},
+    {"IsInf", IS_INF, 1, true},
+    {"Relu", RELU, 1, false},
+    {"BitwiseNot", BIT_NOT, 1, false},
+    {"BitwiseAnd", BIT_AND, 2, false},
+    {"BitwiseOr", BIT_OR, 2, false},
+    {"BitwiseXor", BIT_XOR, 2, false},
+    {"BitShift", SHIFT_LEFT, 2, false},
 };
 
 static double real(kind k, double a, double b)
@@ -149,8 +180,18 @@ static double real(kind k, double a, double b)
     case ERF: return erf(a);
     case IS_NAN: return a != a;
     case IS_INF: return isinf(a) != 0;
+    case RELU: return a > 0 || a != a ? a : 0;
     default: return a;
     }
+}
+
+/* Bits that leave are gone; a count outside the width leaves the sign alone. */
+static int64_t shift(kind k, int64_t a, int64_t by)
+{
+    bool out = by < 0 || by > 63;
+    if (k == SHIFT_LEFT) return out ? 0 : (int64_t)((uint64_t)a << by);
+    if (out) return a < 0 ? -1 : 0;
+    return a < 0 ? ~(~a >> by) : a >> by;
 }
 
 /* Whole numbers wrap around; a division by zero is 0. */
@@ -180,6 +221,13 @@ static int64_t whole(kind k, int64_t a, int64_t b)
     case CEIL:
     case ROUND:
     case SAME: return a;
+    case RELU: return a > 0 ? a : 0;
+    case BIT_AND: return a & b;
+    case BIT_OR: return a | b;
+    case BIT_XOR: return a ^ b;
+    case BIT_NOT: return ~a;
+    case SHIFT_LEFT:
+    case SHIFT_RIGHT: return shift(k, a, b);
     default: return (int64_t)real(k, (double)a, (double)b);
     }
 }
@@ -253,7 +301,11 @@ static pl_status fold_scalar(pl_ox_call *c, bool *done)
     while (strcmp(table[r].op, c->op) != 0) r++;
     kind k = table[r].what;
     if (k == MOD && pl_ox_attr_int(c, "fmod", 0)) k = FMOD;
+    if (k == SHIFT_LEFT && pl_ox_attr_is(c, "direction", "LEFT", "RIGHT")) k = SHIFT_RIGHT;
     if (c->n_in < table[r].arity) return PL_OK;
+    bool bits = k >= BIT_AND;
+    for (int i = 0; i < table[r].arity && bits; i++)
+        if (!c->in[i]->host.i || (c->in[i]->narrow && k >= BIT_NOT)) return PL_OK;
     pl_ox_val *y = combine(c, k, table[r].truth, c->in[0], table[r].arity > 1 ? c->in[1] : NULL);
     for (int i = 2; i < c->n_in && y && (k == MIN || k == MAX || k == ADD); i++)
         y = combine(c, k, false, y, c->in[i]);

@@ -121,6 +121,8 @@ const char *pl_ox_type_name(int32_t data_type);
 /* Whether the type has fewer bits than the engine's types of its kind and results of a cast to it
  * would differ: floats of 8 bits and fewer, whole numbers of 4 bits and fewer. */
 bool pl_ox_type_widened(const char *type_name);
+/* Whether the type is of whole numbers, and not one of the engine's: int8, uint32, ... */
+bool pl_ox_type_narrow(const char *type_name);
 /* Type of a tensor, with its dimensions checked. */
 pl_status pl_ox_tensor_type_of(const pl_onnx *o, const pl_ox_tensor *t, pl_type *out) PL_MUST_USE;
 /* Reads all elements; they lie in mem. */
@@ -138,6 +140,7 @@ typedef struct pl_ox_val {
     pl_ox_host host;          /* n 0 and no array: not known; see known */
     bool known;               /* host is filled */
     bool widened;             /* of 8 bits and fewer in the file; the engine has no such type */
+    bool narrow;              /* whole numbers of another width, or unsigned, in the file */
     const pl_ox_init *init;   /* a tensor of the file */
     pl_val v;                 /* physical; none: not in the graph yet */
     int perm[PL_MAX_RANK];

@@ -259,6 +259,7 @@ static pl_status read_opset(pl_onnx *o)
         const pl_ox_opset *s = o->proto->opset[i];
         if (!s->domain || !s->domain[0] || strcmp(s->domain, "ai.onnx") == 0) o->opset = s->version;
     }
+    if (!o->opset && o->proto->n_opset) o->opset = 18; /* ops of other domains only */
     PL_FAIL_IF(!o->opset, PL_ERR_FILE, "%s: the file does not say its opset", o->path);
     PL_FAIL_IF(
         o->opset < 1 || o->opset > 28, PL_ERR_UNSUPPORTED,

@@ -23,6 +23,7 @@ typedef struct node_case {
     pl_onnx *model;
     pl_type type[MAX_PORTS]; /* of inputs */
     void *data[MAX_PORTS];
+    pl_type result[MAX_PORTS]; /* types of outputs */
     pl_onnx_constant constant[MAX_PORTS + 1];
     pl_store *store;
     pl_nn *nn;
@@ -106,7 +107,10 @@ static pl_status build(node_case *t, bool training, bool fixed)
             in[n_in++] = (pl_onnx_value){.name = name, .value = pl_input(g, name, t->type[i])};
     }
     pl_status rc = pl_onnx_build(t->model, t->nn, &o, n_in, in, n_out, out);
-    for (int i = 0; i < n_out && rc == PL_OK; i++) pl_output(g, out[i].name, out[i].value);
+    for (int i = 0; i < n_out && rc == PL_OK; i++) {
+        t->result[i] = pl_val_type(g, out[i].value);
+        pl_output(g, out[i].name, out[i].value);
+    }
     if (rc == PL_OK) rc = pl_nn_finish(t->nn);
     if (rc != PL_OK) {
         pl_graph_free(g);
@@ -164,7 +168,8 @@ static node_result compare(node_case *t, const char *folder)
         if (read_tensor(t, folder, file, &want, &expected) != PL_OK)
             return say(t, NODE_REFUSED, pl_error_text());
         const void *got = pl_session_output(t->session, t->program, name, &have);
-        if (!got) return say(t, NODE_FAILED, "an output is missing");
+        if (pl_type_elems(&want) == 0) have = t->result[i]; /* no bytes, so no pointer */
+        if (!got && pl_type_elems(&want)) return say(t, NODE_FAILED, "an output is missing");
         if (!pl_type_equal(&want, &have)) {
             snprintf(text, sizeof text, "output %s is %s, wanted %s", name,
                      pl_type_text(&have, a, sizeof a), pl_type_text(&want, b, sizeof b));

@@ -175,6 +175,13 @@ TEST(onnx_errors_name_the_node_and_the_way_out)
     REFUSED(lacks, ".", PL_ERR_UNSUPPORTED,
             "Frobnicate node 'the_node' (output 'y'): Plimsoll lacks the op Frobnicate");
 
+    put_node(&g, "DequantizeLinear", "x", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str quantized = model_of(&g);
+    REFUSED(quantized, ".", PL_ERR_UNSUPPORTED,
+            "1 node of the model needs it. The model is quantized");
+
     put_node(&g, "Relu", "x", "y");
     put_port(&g, 11, "x", "seq", 0);
     put_port(&g, 12, "y", "seq", 0);

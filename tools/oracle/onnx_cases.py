@@ -89,6 +89,37 @@ def small_types():
     return nodes, {"x": f32(3)}, ["y"], fixed
 
 
+def bits():
+    """Bits of numbers that are known at import; their results are added to the input."""
+    i32 = np.int32
+    fixed = {"a": np.array([12, -7, 1 << 30], i32), "b": np.array([10, 3, -1], i32), "by": np.array([1, 40, -2], i32), "n": np.array([5, -5, 1 << 40], I64)}
+    make = helper.make_node
+    nodes = [make("BitwiseAnd", ["a", "b"], ["and"]), make("BitwiseOr", ["a", "b"], ["or"]), make("BitwiseXor", ["a", "b"], ["xor"]),
+             make("BitwiseNot", ["n"], ["not"]), make("BitShift", ["a", "by"], ["left"], direction="LEFT"),
+             make("BitShift", ["a", "by"], ["right"], direction="RIGHT")]
+    names = ["and", "or", "xor", "not", "left", "right"]
+    nodes += [make("Cast", [n], ["f" + n], to=TensorProto.FLOAT) for n in names] + [make("Add", ["x", "f" + n], ["y" + n]) for n in names]
+    return nodes, {"x": f32(3)}, ["y" + n for n in names], fixed
+
+
+def optional():
+    """A value that is there, and a branch that asks whether it is."""
+    make = helper.make_node
+    branch = lambda op: helper.make_graph([make(op, ["x"], [op])], op, [], [unknown(op)])
+    nodes = [make("Optional", ["x"], ["o"]), make("OptionalHasElement", ["o"], ["there"]), make("OptionalGetElement", ["o"], ["v"]),
+             make("If", ["there"], ["b"], then_branch=branch("Neg"), else_branch=branch("Exp")), make("Sub", ["v", "b"], ["y"])]
+    return nodes, {"x": f32(2, 3)}, ["y"], {}
+
+
+def update(op, states, **attributes):
+    """An optimizer's update of two weights."""
+    parts = ["x", "g"] + ["v", "h"][:states]
+    inputs = {"r": np.array(0.1, np.float32), "t": np.array(3, I64)}
+    inputs.update({f"{p}{i}": np.abs(f32(*shape)) for p in parts for i, shape in enumerate(((2,), (3, 2)))})
+    outputs = [f"{p}{i}_new" for p in parts if p != "g" for i in (0, 1)]
+    return one(op, inputs, outputs, domain="ai.onnx.preview.training", norm_coefficient=0.01, **attributes)
+
+
 CASES = {
     "loop": loop, "scan": scan, "flex_attention": flex, "small_types": small_types,
     "swiglu": lambda: one("SwiGLU", {"a": f32(2, 5), "b": f32(2, 5)}, ["y"], alpha=1.3),
@@ -124,6 +155,9 @@ CASES = {
     "det": lambda: one("Det", {"x": matrices()}, ["y"]),
     "mel": lambda: one("MelWeightMatrix", {}, ["y"], {"mels": np.array(6, I64), "n": np.array(33, I64), "rate": np.array(8000, I64),
                                                       "low": np.array(20, np.float32), "high": np.array(3900, np.float32)}),
+    "bits": bits, "optional": optional,
+    "adam": lambda: update("Adam", 2, alpha=0.8, beta=0.9, norm_coefficient_post=0.05),
+    "adagrad": lambda: update("Adagrad", 1, decay_factor=0.2), "momentum": lambda: update("Momentum", 1, alpha=0.7, beta=0.6, mode="nesterov"),
 }
 
 
@@ -150,8 +184,8 @@ def main():
         nodes, inputs, outputs, fixed = make()
         tensors = fixed if isinstance(fixed, list) else [numpy_helper.from_array(v, k) for k, v in fixed.items()]
         graph = helper.make_graph(nodes, name, [value(k, v) for k, v in inputs.items()], [unknown(k) for k in outputs], tensors)
-        loops = name in ("loop", "scan")  # the reference evaluator does not have all of these
-        opsets = [helper.make_opsetid("", 21 if loops else 28), helper.make_opsetid("ai.onnx.preview", 1)]
+        loops = name in ("loop", "scan", "optional")  # the reference evaluator does not have all of these
+        opsets = [helper.make_opsetid("", 21 if loops else 28), helper.make_opsetid("ai.onnx.preview", 1), helper.make_opsetid("ai.onnx.preview.training", 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10 if loops else 13)
         if loops:
             results = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
@@ -163,7 +197,7 @@ def main():
         for word, arrays in (("input", inputs.values()), ("output", results)):
             for k, array in enumerate(arrays):
                 path = folder / "test_data_set_0" / f"{word}_{k}.pb"
-                path.write_bytes(numpy_helper.from_array(np.ascontiguousarray(array)).SerializeToString())
+                path.write_bytes(numpy_helper.from_array(np.asarray(array, order="C")).SerializeToString())
 
 
 main()

@@ -143,3 +143,25 @@ pl_status pl_ox_emit_concat_from_sequence(pl_ox_call *c)
                            : pl_concat(c->g, list->n_item, x, axis),
                      NULL);
 }
+
+/* ---- optional values: whether there is one is known at import --------------------------------- */
+pl_status pl_ox_emit_optional(pl_ox_call *c)
+{
+    if (!pl_ox_has(c, 0))
+        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "an optional value that is never there");
+    return pl_ox_set_val(c, 0, c->in[0]);
+}
+
+pl_status pl_ox_emit_optional_get(pl_ox_call *c)
+{
+    if (!pl_ox_has(c, 0)) return pl_ox_fail(c, PL_ERR_FILE, "there is no value to take");
+    return pl_ox_set_val(c, 0, c->in[0]);
+}
+
+pl_status pl_ox_emit_optional_has(pl_ox_call *c)
+{
+    pl_ox_val *y = pl_ox_host_new(c->b, PL_BOOL, 0, NULL);
+    if (!y) return PL_ERR_MEMORY;
+    y->host.i[0] = pl_ox_has(c, 0);
+    return pl_ox_set_val(c, 0, y);
+}

@@ -122,6 +122,18 @@ pl_status pl_ox_emit_known_only(pl_ox_call *c)
                       "first step. Export the model with fixed sizes, or replace this part");
 }
 
+/* Bits of numbers are computed by folding, too. */
+pl_status pl_ox_emit_bits(pl_ox_call *c)
+{
+    bool narrow = false;
+    for (int i = 0; i < c->n_in; i++) narrow |= c->in[i] && c->in[i]->narrow;
+    return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
+                      narrow ? "elements of this type have fewer bits in the file than in the "
+                               "engine, so that the result would differ"
+                             : "its inputs depend on data, and the engine computes bits of numbers "
+                               "at import only");
+}
+
 pl_status pl_ox_emit_eye_like(pl_ox_call *c)
 {
     if (!pl_ox_has(c, 0) || c->in[0]->rank != 2)

@@ -138,7 +138,7 @@ pl_status pl_ox_emit_causal_conv(pl_ox_call *c)
     pl_val y = pl_conv(g, x, pl_ox_last(c->b, w), bias, &o);
     if (!pl_ox_attr_is(c, "activation", "none", "none")) y = pl_silu(g, y); /* silu, swish */
     PL_TRY(pl_ox_set(c, 0, y, (const int[]){0, 2, 1}));
-    if (c->n_out < 2 || !before) return PL_OK; /* a state without elements */
+    if (c->n_out < 2) return PL_OK;
     int64_t n = pl_val_type(g, x).dim[1];
     return pl_ox_set(c, 1, pl_slice(g, x, 1, n - before, n, 1), (const int[]){0, 2, 1});
 }
