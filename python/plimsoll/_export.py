@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import mmap
 import os
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Union
+
+from . import _proto
 
 if TYPE_CHECKING:
     import torch
@@ -75,68 +76,48 @@ def _transient(module: "torch.nn.Module") -> str:
     return ";".join(name for name, _ in module.named_buffers() if name not in kept)
 
 
-def _field(number: int, data: bytes) -> bytes:
-    """A field of bytes of a protobuf message."""
-    size, head = len(data), [number << 3 | 2]
-    while size > 127:
-        head.append(size & 127 | 128)
-        size >>= 7
-    return bytes([*head, size]) + data
+def _padding(module: "torch.nn.Module") -> str:
+    """The rows of embeddings that get no gradient (padding_idx), "embed.weight=0;...": the op Gather does not know them."""
+    import torch
+
+    return ";".join(f"{name}.weight".lstrip(".") + f"={m.padding_idx}" for name, m in module.named_modules(remove_duplicate=False)
+                    if isinstance(m, torch.nn.Embedding) and m.padding_idx is not None)
 
 
-def _add_metadata(path: str, key: str, value: str) -> None:
-    """Adds an entry of ModelProto.metadata_props: fields behind the end of a message belong to it."""
-    entry = _field(1, key.encode()) + _field(2, value.encode())
-    with open(path, "ab") as file:
-        file.write(_field(14, entry))
+def _complete(module: "torch.nn.Module", path: str) -> None:
+    """Adds to the file what exporters leave out, so that model files have the whole state_dict: parameters that forward never
+    uses, masks that became constants. Names of tied weights count as one."""
+    there = _proto.initializers(path)
+    same = {name: group.split("=") for group in _tied(module).split(";") for name in group.split("=")}
+    lacks = {name: value for name, value in module.state_dict().items()
+             if hasattr(value, "dtype") and str(value.dtype).rpartition(".")[2] in _proto.TYPES
+             and not there.intersection(same.get(name, [name])) and not name.endswith("num_batches_tracked")}
+    if lacks:
+        _proto.add_initializers(path, lacks)
+    buffers = [name for name, _ in module.named_buffers() if name in module.state_dict()]
+    kept = [name for name in dict.fromkeys([*lacks, *buffers]) if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
+    if kept:
+        _proto.add_metadata(path, "plimsoll.kept", ";".join(kept))
 
 
 _DRAWS = {b"RandomUniform", b"RandomUniformLike", b"RandomNormal", b"RandomNormalLike", b"Bernoulli", b"Multinomial"}
 
 
-def _fields(data: "memoryview[int]") -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message; those of bytes are views."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            value |= (data[at] & 127) << shift
-            shift, at = shift + 7, at + 1
-            if data[at - 1] < 128:
-                return value
-
-    while at < len(data):
-        tag = number()
-        kind = tag & 7
-        if kind == 0:
-            yield tag >> 3, number()
-            continue
-        size = {1: 8, 5: 4}.get(kind)
-        if size is None:
-            size = number()
-        yield tag >> 3, data[at : at + size]
-        at += size
-
-
 def _drawing_modules(path: str) -> list[str]:
     """The names of the modules whose nodes draw random numbers, in a file of the TorchScript exporter; "" is the module itself."""
     found: dict[str, None] = {}
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-        graphs = [part for number, part in _fields(view) if number == 7]
-        for node in [part for graph in graphs for number, part in _fields(graph) if number == 1]:
-            texts = {number: bytes(part) for number, part in _fields(node) if number in (3, 4)}
-            if texts.get(4) in _DRAWS:  # its name is /outer/inner/Op; a list's item repeats the name of the list
-                names: list[str] = []
-                for part in texts.get(3, b"").decode().strip("/").split("/")[:-1]:
-                    if names and part.startswith(names[-1] + "."):
-                        names.pop()
-                    names.append(part)
-                found[".".join(names)] = None
-            node.release()
-        for graph in graphs:
-            graph.release()
+    with _proto.opened(path) as data:
+        nodes = [part[2:] for graph in _proto.graphs(data) for part in _proto.fields(data, *graph[1:]) if part[0] == _proto.NODE]
+        for node in nodes:
+            texts = {number: data[body:end] for number, _, body, end in _proto.fields(data, *node) if number in (3, 4)}
+            if texts.get(4) not in _DRAWS:
+                continue
+            names: list[str] = []  # the node's name is /outer/inner/Op; a list's item repeats the name of the list
+            for part in texts.get(3, b"").decode().strip("/").split("/")[:-1]:
+                if names and part.startswith(names[-1] + "."):
+                    names.pop()
+                names.append(part)
+            found[".".join(names)] = None
     return list(found)
 
 
@@ -169,14 +150,21 @@ def _positional(module: "torch.nn.Module", names: list[str]) -> Iterator[None]:
 
 def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
            outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
+    """Exports with opset 17; where torch needs a newer one for an op, with its newest, 20."""
     import torch
 
-    with _quiet(), _positional(module, inputs):
-        torch.onnx.export(
-            module, (*args, *kwargs.values()), path, dynamo=False, opset_version=17,
-            input_names=inputs, output_names=outputs,
-            dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}},
-            training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
+    for opset in (17, 20):
+        try:
+            with _quiet(), _positional(module, inputs):
+                torch.onnx.export(
+                    module, (*args, *kwargs.values()), path, dynamo=False, opset_version=opset,
+                    input_names=inputs, output_names=outputs,
+                    dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}},
+                    training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
+            return
+        except Exception as error:
+            if opset == 20 or "opset version" not in str(error):
+                raise
 
 
 def _named(modules: "Mapping[str, torch.nn.Module]", name: str) -> list[str]:
@@ -256,9 +244,11 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     way(module, args, kwargs, os.fspath(path), inputs, outputs, axes)
-                for key, text in (("tied", _tied(module)), ("transient", _transient(module))):
+                _complete(module, os.fspath(path))
+                notes = {"tied": _tied(module), "transient": _transient(module), "padding": _padding(module)}
+                for key, text in notes.items():
                     if text:
-                        _add_metadata(os.fspath(path), f"plimsoll.{key}", text)
+                        _proto.add_metadata(os.fspath(path), f"plimsoll.{key}", text)
                 return os.fspath(path)
             except Exception as error:  # pylint: disable=broad-except
                 failed.append(f"{name} exporter: {error}")

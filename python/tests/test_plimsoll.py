@@ -138,6 +138,36 @@ class Package(unittest.TestCase):
             fresh.load_state_dict(plimsoll.read_tensors(run.model), strict=True)
             self.assertTrue(torch.equal(fresh.embed.weight, module.embed.weight))
 
+    def test_what_exporters_leave_out_is_in_model_files_and_padding_has_no_gradient(self):
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.head, self.unused = nn.Embedding(6, 4, padding_idx=2), nn.Linear(4, 2), nn.Linear(3, 3)
+                self.register_buffer("mask", torch.tensor([True, False, True]))
+                self.register_buffer("order", torch.tensor([2, 0, 1], dtype=torch.int32))
+
+            def forward(self, ids):
+                x = self.embed(ids)[:, self.order.long()]
+                return self.head((x * self.mask[None, :, None]).sum(1))
+
+        ids = torch.tensor([[0, 2, 3], [2, 5, 2]])
+        for exporter in ("torchscript", "dynamo"):
+            with self.subTest(exporter), tempfile.TemporaryDirectory() as out:
+                torch.manual_seed(0)
+                module = Words()
+                with torch.no_grad():
+                    module.embed.weight[2] = 1.0  # a row that matters, and is not trained
+                state = {k: v.clone() for k, v in module.state_dict().items()}
+                run = plimsoll.train(module, ids, data={"ids": ids.numpy(), "target": numpy.ones((2, 2), "float32")}, out=out, loss="mse",
+                                     batch=2, exporter=exporter,
+                                     **{"train.steps": 3, "optim.weight_decay": 0, "optim.lr": 0.1, "data.eval_share": 0, "eval.batches": 1})
+                found = plimsoll.read_tensors(run.model)
+                self.assertEqual(set(found), set(state))
+                for name in ("mask", "order", "unused.weight", "unused.bias"):
+                    self.assertTrue(torch.equal(found[name], state[name]), name)
+                self.assertTrue(torch.equal(found["embed.weight"][2], state["embed.weight"][2]))
+                self.assertFalse(torch.equal(found["embed.weight"][3], state["embed.weight"][3]))
+
     def test_modules_that_draw_in_training_are_exported_as_in_evaluation(self):
         class Depth(nn.Module):
             def forward(self, x):

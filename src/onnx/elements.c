@@ -134,9 +134,8 @@ static bool number(const char *text, uint64_t *out)
     return *end == 0 && v < (1ull << 62);
 }
 
-/* Reads [at, at + bytes) of the tensor's external file. */
-static pl_status read_external(const pl_onnx *o, const pl_ox_tensor *t, uint64_t at, uint64_t bytes,
-                               void *to)
+pl_status pl_ox_external_read(const pl_onnx *o, const pl_ox_tensor *t, uint64_t at, uint64_t bytes,
+                              void *to)
 {
     const char *location = NULL, *name = name_of(t);
     uint64_t offset = 0, length = 0;
@@ -286,10 +285,15 @@ static pl_status raw_bytes(const pl_onnx *o, const pl_ox_tensor *t, uint64_t at,
                            uint8_t *buffer, const uint8_t **out)
 {
     *out = buffer;
-    if (t->data_location == 1) return read_external(o, t, at, bytes, buffer);
+    if (t->data_location == 1) return pl_ox_external_read(o, t, at, bytes, buffer);
     if (t->has_raw_at) return pl_file_read(&o->file, t->raw_at + at, (size_t)bytes, buffer);
     *out = t->raw_data.data + at;
     return PL_OK;
+}
+
+uint64_t pl_ox_tensor_bytes(const pl_ox_tensor *t, int64_t elems)
+{
+    return ((uint64_t)elems * (uint64_t)types[t->data_type].bits + 7) / 8;
 }
 
 static pl_status short_of(const pl_onnx *o, const pl_ox_tensor *t, int64_t want, uint64_t have,
@@ -307,7 +311,7 @@ static pl_status each(const pl_onnx *o, const pl_ox_tensor *t, int64_t n, bool f
                       void *ctx)
 {
     int bits = types[t->data_type].bits;
-    uint64_t bytes = ((uint64_t)n * (uint64_t)bits + 7) / 8;
+    uint64_t bytes = pl_ox_tensor_bytes(t, n);
     bool external = t->data_location == 1;
     if (!external && !t->has_raw_at && !t->has_raw_data) {
         size_t have = typed_count(t, floats);
@@ -366,7 +370,7 @@ pl_status pl_ox_tensor_read(const pl_onnx *o, const pl_ox_tensor *t, pl_arena *m
     uint64_t raw = t->has_raw_at ? t->raw_bytes : t->raw_data.len;
     uint8_t last;
     if (t->data_location == 1) {
-        if (bytes) PL_TRY(read_external(o, t, bytes - 1, 1, &last));
+        if (bytes) PL_TRY(pl_ox_external_read(o, t, bytes - 1, 1, &last));
     } else if (t->has_raw_at || t->has_raw_data) {
         if (raw != bytes) return short_of(o, t, n, raw, "bytes in the file");
     } else if (typed_count(t, floats) < (size_t)n)

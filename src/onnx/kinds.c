@@ -5,10 +5,15 @@
  * line for each input:
  *     p_fc_weight: PARAMETER target='fc.weight'
  *     b_index: BUFFER target='index' persistent=False
- * The package for Python writes the names of such buffers itself, for the older exporter:
- *     plimsoll.transient = "index;block.mask" */
+ * The package for Python writes the names of such buffers itself, for the older exporter; the names
+ * of tensors that belong into model files although no node reads them as weights; and the rows of
+ * embeddings that get no gradient:
+ *     plimsoll.transient = "index;block.mask"
+ *     plimsoll.kept = "unused.weight;mask"
+ *     plimsoll.padding = "embed.weight=0" */
 #include "onnx/onnx.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void set_kind(const pl_onnx *o, const char *name, pl_ox_kind kind)
@@ -53,6 +58,25 @@ static void read_transient(const pl_onnx *o, char *name)
     set_kind(o, name, PL_OX_KIND_TRANSIENT);
 }
 
+static void read_kept(const pl_onnx *o, char *name)
+{
+    pl_ox_init *t = pl_ox_map_get(o->inits, name);
+    if (t && t->kind == PL_OX_KIND_UNKNOWN) t->kind = PL_OX_KIND_BUFFER;
+}
+
+/* "embed.weight=0" */
+static void read_padding(const pl_onnx *o, char *part)
+{
+    char *equals = strrchr(part, '=');
+    if (!equals) return;
+    *equals = 0;
+    pl_ox_init *t = pl_ox_map_get(o->inits, part);
+    long long row = strtoll(equals + 1, NULL, 10);
+    if (!t || t->about.type.rank != 2 || row < 0 || row >= t->about.type.dim[0]) return;
+    t->has_padding = true;
+    t->padding = row;
+}
+
 pl_status pl_ox_read_kinds(pl_onnx *o)
 {
     const pl_ox_graph *g = o->proto->graph;
@@ -61,6 +85,15 @@ pl_status pl_ox_read_kinds(pl_onnx *o)
         if (p->key && p->value && strstr(p->key, "ExportedProgram.graph_signature"))
             PL_TRY(each_part(o, p->value, '\n', read_line));
     }
-    const char *own = pl_onnx_meta(o, "plimsoll.transient");
-    return own ? each_part(o, own, ';', read_transient) : PL_OK;
+    static const struct {
+        const char *key;
+        void (*read)(const pl_onnx *o, char *part);
+    } own[] = {{"plimsoll.transient", read_transient},
+               {"plimsoll.kept", read_kept},
+               {"plimsoll.padding", read_padding}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        const char *text = pl_onnx_meta(o, own[i].key);
+        if (text) PL_TRY(each_part(o, text, ';', own[i].read));
+    }
+    return PL_OK;
 }

@@ -55,6 +55,8 @@ typedef struct pl_ox_init {
     pl_ox_kind kind;
     double fan_in; /* of the layer that uses it; 0: unknown */
     bool conv;     /* lies channels-last in its slot */
+    bool has_padding;
+    int64_t padding; /* the row of an embedding whose look-ups have no gradient */
 } pl_ox_init;
 
 /* Host elements: whole numbers and truth values as int64_t, others as double. */
@@ -130,6 +132,17 @@ pl_status pl_ox_tensor_read(const pl_onnx *o, const pl_ox_tensor *t, pl_arena *m
                             pl_ox_host *out) PL_MUST_USE;
 pl_status pl_ox_init_read(const pl_onnx *o, const pl_ox_init *t, pl_arena *mem,
                           pl_ox_host *out) PL_MUST_USE;
+
+/* Bytes of so many elements in a file. */
+uint64_t pl_ox_tensor_bytes(const pl_ox_tensor *t, int64_t elems);
+/* Reads [at, at + bytes) of a tensor whose elements lie in external data. */
+pl_status pl_ox_external_read(const pl_onnx *o, const pl_ox_tensor *t, uint64_t at, uint64_t bytes,
+                              void *to) PL_MUST_USE;
+
+/* pl_onnx_write with another limit than the 2 GiB of an ONNX file; beyond `most` bytes the elements
+ * go into a second file, path.data. */
+pl_status pl_ox_write(pl_onnx *o, const char *weights, const char *path, uint64_t most,
+                      int *tensors) PL_MUST_USE;
 
 /* ---- values (values.c) ----------------------------------------------------------------------- */
 typedef struct pl_ox_val {

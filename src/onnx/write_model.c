@@ -3,13 +3,16 @@
  * The file is copied field by field: what this program does not understand stays. Initializers that
  * the weights have are written anew; BatchNormalization and Dropout lose what switches them to
  * training. A message begins with its length, so the pieces of the graph are listed first and
- * written then; elements of tensors go from file to file, one tensor at a time. */
+ * written then; elements of tensors go from file to file, one tensor at a time. Elements that lie in
+ * external data go into the new file; a file beyond 2 GiB has its elements in a second file,
+ * x.onnx.data. */
 #include "onnx/onnx.h"
 
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "io/st_set.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +28,8 @@ typedef struct field {
 typedef struct piece {
     uint64_t from, bytes; /* of the old file, when text and init are NULL */
     const char *text;
-    const pl_ox_init *init;
-    const pl_st_tensor *tensor;
+    const pl_ox_init *init;     /* a tensor: its elements are those of */
+    const pl_st_tensor *tensor; /* the weights, in this file, or, NULL, of the old external data */
     int file;
 } piece;
 
@@ -37,6 +40,8 @@ typedef struct writer {
     piece *piece;
     size_t n, cap;
     int replaced;
+    const char *data; /* name of the second file; NULL: there is none */
+    uint64_t at;      /* bytes of the second file so far */
 } writer;
 
 static pl_status next_field(const pl_file *f, uint64_t *pos, uint64_t end, field *out)
@@ -125,18 +130,53 @@ static bool same_shape(const pl_type *a, const pl_st_tensor *b)
     return true;
 }
 
-/* An initializer with the elements of the weights: type, dimensions, name, then its raw bytes. */
-static pl_status add_tensor(writer *w, const pl_ox_init *init, const pl_st_tensor *tensor, int file)
+/* Whether the weights replace elements of this type. Training does not change whole numbers and
+ * truth values (masks, tables of indices), so others stay as they are in the file. */
+static bool is_written(int32_t type)
 {
+    return type == PL_OX_FLOAT || type == PL_OX_DOUBLE || type == PL_OX_FLOAT16 ||
+           type == PL_OX_BFLOAT16 || type == PL_OX_INT64;
+}
+
+static void put_text(text *t, int id, const char *value)
+{
+    size_t n = strlen(value);
+    put_head(t, id, n);
+    memcpy(t->at + t->n, value, n);
+    t->n += n;
+}
+
+/* An entry of external_data. */
+static void put_pair(text *t, const char *key, const char *value)
+{
+    char at[600];
+    text inner = {.at = at};
+    put_text(&inner, 1, key);
+    put_text(&inner, 2, value);
+    put_head(t, 13, inner.n);
+    memcpy(t->at + t->n, inner.at, inner.n);
+    t->n += inner.n;
+}
+
+/* Where the elements lie in the second file. */
+static void put_location(const writer *w, text *t, uint64_t bytes)
+{
+    char number[24];
+    put_pair(t, "location", w->data);
+    snprintf(number, sizeof number, "%llu", (unsigned long long)w->at);
+    put_pair(t, "offset", number);
+    snprintf(number, sizeof number, "%llu", (unsigned long long)bytes);
+    put_pair(t, "length", number);
+    put_varint(t, 14 << 3);
+    put_varint(t, 1);
+}
+
+/* An initializer: dimensions, type, name, then its raw bytes, or where they are. */
+static pl_status add_initializer(writer *w, piece p)
+{
+    const pl_ox_init *init = p.init;
     const pl_type *t = &init->about.type;
-    int32_t type = init->tensor->data_type;
-    bool keep = type == PL_OX_FLOAT || type == PL_OX_DOUBLE || type == PL_OX_FLOAT16 ||
-                type == PL_OX_BFLOAT16 || type == PL_OX_INT64;
-    PL_FAIL_IF(!keep || !tensor->loadable || !same_shape(t, tensor), PL_ERR_FILE,
-               "%s: initializer '%s' and the weights differ in type or shape", w->o->path,
-               init->about.name);
-    size_t name = strlen(init->about.name);
-    text inner = {.at = pl_arena_alloc(&w->mem, name + 256)};
+    text inner = {.at = pl_arena_alloc(&w->mem, strlen(init->about.name) + 1024)};
     text head = {.at = pl_arena_alloc(&w->mem, 32)};
     if (!inner.at || !head.at) return PL_ERR_MEMORY;
     for (int i = 0; i < t->rank; i++) {
@@ -144,17 +184,36 @@ static pl_status add_tensor(writer *w, const pl_ox_init *init, const pl_st_tenso
         put_varint(&inner, (uint64_t)t->dim[i]);
     }
     put_varint(&inner, 2 << 3);
-    put_varint(&inner, (uint64_t)type);
-    put_head(&inner, 8, name);
-    memcpy(inner.at + inner.n, init->about.name, name);
-    inner.n += name;
-    uint64_t bytes = pl_type_bytes(t);
-    put_head(&inner, 9, bytes);
-    put_head(&head, 5, inner.n + bytes);
+    put_varint(&inner, (uint64_t)init->tensor->data_type);
+    put_text(&inner, 8, init->about.name);
+    if (w->data)
+        put_location(w, &inner, p.bytes);
+    else
+        put_head(&inner, 9, p.bytes);
+    put_head(&head, 5, inner.n + (w->data ? 0 : p.bytes));
     PL_TRY(add_text(w, &head));
     PL_TRY(add_text(w, &inner));
+    w->at += p.bytes;
+    return add(w, p);
+}
+
+/* An initializer with the elements of the weights. */
+static pl_status add_tensor(writer *w, const pl_ox_init *init, const pl_st_tensor *tensor, int file)
+{
+    const pl_type *t = &init->about.type;
+    PL_FAIL_IF(!tensor->loadable || !same_shape(t, tensor), PL_ERR_FILE,
+               "%s: initializer '%s' and the weights differ in type or shape", w->o->path,
+               init->about.name);
     w->replaced++;
-    return add(w, (piece){.bytes = bytes, .init = init, .tensor = tensor, .file = file});
+    return add_initializer(
+        w, (piece){.bytes = pl_type_bytes(t), .init = init, .tensor = tensor, .file = file});
+}
+
+/* A constant whose elements lie in external data. */
+static pl_status add_constant(writer *w, const pl_ox_init *init)
+{
+    uint64_t bytes = pl_ox_tensor_bytes(init->tensor, pl_type_elems(&init->about.type));
+    return add_initializer(w, (piece){.bytes = bytes, .init = init});
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
@@ -206,14 +265,26 @@ static pl_status list_graph(writer *w, const field *graph)
             f.id == 5 && init < g->n_initializer ? g->initializer[init++] : NULL;
         const pl_ox_init *known = t && t->name ? pl_ox_map_get(w->o->inits, t->name) : NULL;
         int file;
-        const pl_st_tensor *tensor = known ? pl_st_set_find(w->weights, t->name, &file) : NULL;
-        PL_FAIL_IF(t && !tensor && t->data_location == 1, PL_ERR_UNSUPPORTED,
-                   "%s: constant '%s' lies in external data, which the new file would lack",
-                   w->o->path, t->name ? t->name : "");
+        bool replaced = known && is_written(t->data_type);
+        const pl_st_tensor *tensor = replaced ? pl_st_set_find(w->weights, t->name, &file) : NULL;
         if (tensor)
             PL_TRY(add_tensor(w, known, tensor, file));
+        else if (known && t->data_location == 1)
+            PL_TRY(add_constant(w, known));
         else
             PL_TRY(add_file(w, f.begin, f.end));
+    }
+    return PL_OK;
+}
+
+static pl_status write_constant(const writer *w, const piece *p, void *buffer, size_t cap,
+                                pl_file_writer *out)
+{
+    for (uint64_t done = 0; done < p->bytes;) {
+        size_t n = p->bytes - done < cap ? (size_t)(p->bytes - done) : cap;
+        PL_TRY(pl_ox_external_read(w->o, p->init->tensor, done, n, buffer));
+        PL_TRY(pl_file_writer_write(out, buffer, n));
+        done += n;
     }
     return PL_OK;
 }
@@ -243,6 +314,7 @@ static pl_status write_tensor(writer *w, const piece *p, pl_file_writer *out)
 static pl_status write_piece(writer *w, const piece *p, void *buffer, size_t cap,
                              pl_file_writer *out)
 {
+    if (p->init && !p->tensor) return write_constant(w, p, buffer, cap, out);
     if (p->init) return write_tensor(w, p, out);
     if (p->text) return pl_file_writer_write(out, p->text, (size_t)p->bytes);
     for (uint64_t done = 0; done < p->bytes;) {
@@ -254,22 +326,17 @@ static pl_status write_piece(writer *w, const piece *p, void *buffer, size_t cap
     return PL_OK;
 }
 
-/* The checksum that the new file carries. */
-static pl_status add_sum(writer *w)
+/* Whether the piece lies in the second file. */
+static bool is_beside(const writer *w, size_t i)
 {
-    pl_str s = PL_STR_INIT;
-    pl_ox_put_sums(&s, NULL, 0);
-    text t = {.at = s.failed ? NULL : pl_arena_alloc(&w->mem, s.len), .n = s.len};
-    if (t.at) memcpy(t.at, s.text, s.len);
-    pl_str_release(&s);
-    return t.at ? add_text(w, &t) : PL_ERR_MEMORY;
+    return w->data && w->piece[i].init;
 }
 
-static pl_status list_model(writer *w)
+/* size: bytes of the new graph. */
+static pl_status list_model(writer *w, uint64_t *size)
 {
     const pl_file *f = &w->o->file;
     bool seen = false;
-    PL_TRY(add_sum(w));
     for (uint64_t pos = 0; pos < f->size;) {
         field x;
         PL_TRY(next_field(f, &pos, f->size, &x));
@@ -286,41 +353,75 @@ static pl_status list_model(writer *w)
         PL_TRY(add_text(w, &head)); /* its length follows from the pieces after it */
         PL_TRY(list_graph(w, &x));
         uint64_t bytes = 0;
-        for (size_t i = at + 1; i < w->n; i++) bytes += w->piece[i].bytes;
+        for (size_t i = at + 1; i < w->n; i++) bytes += is_beside(w, i) ? 0 : w->piece[i].bytes;
         put_head(&head, 7, bytes);
         w->piece[at].bytes = head.n;
-        PL_FAIL_IF(bytes > MAX_FILE, PL_ERR_UNSUPPORTED,
-                   "%s: the model has %llu bytes; an ONNX file holds at most 2 GiB", f->name,
-                   (unsigned long long)bytes);
+        *size = bytes;
     }
     PL_FAIL_IF(!w->replaced, PL_ERR_FILE, "%s: the weights have no tensor of this model", f->name);
     return PL_OK;
 }
 
-static pl_status write_file(writer *w, const char *path)
+/* Writes the pieces of one of the two files: the model with its checksums, or the elements. */
+static pl_status write_file(writer *w, const char *path, bool beside, uint64_t *sum)
 {
     enum { BUFFER = 1 << 20 };
     pl_file_writer *out = NULL;
+    pl_str sums = PL_STR_INIT;
     void *buffer = pl_sys_alloc(BUFFER);
     pl_status rc = buffer ? pl_file_writer_new(path, &out) : PL_ERR_MEMORY;
+    if (!beside) pl_ox_put_sums(&sums, w->data, *sum);
+    if (rc == PL_OK && !beside)
+        rc = sums.failed ? PL_ERR_MEMORY : pl_file_writer_write(out, sums.text, sums.len);
     for (size_t i = 0; i < w->n && rc == PL_OK; i++)
-        rc = write_piece(w, &w->piece[i], buffer, BUFFER, out);
-    if (rc == PL_OK) pl_file_writer_sum_at(out, PL_OX_SUM_AT);
+        if (is_beside(w, i) == beside) rc = write_piece(w, &w->piece[i], buffer, BUFFER, out);
+    if (rc == PL_OK && !beside) pl_file_writer_sum_at(out, PL_OX_SUM_AT);
     if (rc == PL_OK) rc = pl_file_writer_commit(out);
+    if (rc == PL_OK && beside) *sum = pl_file_writer_hash(out);
     pl_file_writer_free(out);
+    pl_str_release(&sums);
     pl_sys_free(buffer);
     return rc;
 }
 
-pl_status pl_onnx_write(pl_onnx *o, const char *weights, const char *path, int *tensors)
+static pl_status write_files(writer *w, const char *path, uint64_t most)
+{
+    uint64_t size = 0, sum = 0;
+    PL_TRY(list_model(w, &size));
+    if (size > most) {
+        const char *slash = strrchr(path, '/');
+        char *beside = pl_arena_printf(&w->mem, "%s.data", path);
+        if (!beside) return PL_ERR_MEMORY;
+        w->data = beside + (slash ? slash - path + 1 : 0);
+        PL_FAIL_IF(strlen(w->data) > 255, PL_ERR_CONFIG, "%s: the name of the file is too long",
+                   path);
+        w->n = 0;
+        w->replaced = 0;
+        w->at = 0;
+        PL_TRY(list_model(w, &size));
+        PL_FAIL_IF(size > MAX_FILE, PL_ERR_UNSUPPORTED,
+                   "%s: the model has %llu bytes without its weights; an ONNX file holds at most "
+                   "2 GiB",
+                   w->o->path, (unsigned long long)size);
+        PL_TRY(write_file(w, beside, true, &sum));
+    }
+    return write_file(w, path, false, &sum);
+}
+
+pl_status pl_ox_write(pl_onnx *o, const char *weights, const char *path, uint64_t most,
+                      int *tensors)
 {
     writer w = {.o = o};
     pl_status rc = pl_st_set_open(weights, &w.weights);
-    if (rc == PL_OK) rc = list_model(&w);
-    if (rc == PL_OK) rc = write_file(&w, path);
+    if (rc == PL_OK) rc = write_files(&w, path, most);
     if (rc == PL_OK && tensors) *tensors = w.replaced;
     pl_st_set_close(w.weights);
     pl_sys_free(w.piece);
     pl_arena_release(&w.mem);
     return rc;
+}
+
+pl_status pl_onnx_write(pl_onnx *o, const char *weights, const char *path, int *tensors)
+{
+    return pl_ox_write(o, weights, path, MAX_FILE, tensors);
 }

@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -303,6 +304,7 @@ static node_result train(node_case *t, const char *folder, bool plain, double to
         rc = run(t);
         const void *loss = pl_session_output(t->session, t->program, "loss", &have_type);
         double have = rc == PL_OK && loss ? pl_elem_get(have_type.dtype, loss, 0) : HUGE_VAL;
+        if (getenv("PL_ONNX_LOSSES")) printf("  step %d: %.12g, PyTorch %.12g\n", step, have, want);
         if (fabs(have - want) <= tolerance * fmax(1, fabs(want))) continue;
         snprintf(text, sizeof text, "loss of step %d is %.9g, wanted %.9g", step, have, want);
         r = say(t, NODE_WRONG, text);

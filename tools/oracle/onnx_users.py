@@ -3,7 +3,7 @@
 For each model and each exporter of torch.onnx: plimsoll.train for five steps of AdamW, whose losses must be PyTorch's; the trained weights must load
 with strict=True; the results of `plimsoll predict` and of ONNX Runtime with the exported file must be those of the module with these weights.
 Prints a line per model, "ok" or what differs; the exit code is the number of failures. Models are small and have random weights (MODELS and
-OTHERS of onnx_exports.py, and those below, which the importer was not written for). Names: those models only; "list", "others", "new", "zoo": a group.
+OTHERS of onnx_exports.py, and those below, which the importer was not written for). Names: those models only; "list", "others", "new", "zoo", "more", "late": a group.
 """
 import copy
 import math
@@ -20,6 +20,7 @@ import numpy as np  # noqa: E402
 import onnx_exports as models  # noqa: E402
 import torch  # noqa: E402
 from onnx_exports import First, hugged, images, text_model, timm_model, tokens  # noqa: E402
+from onnx_more import LATE, MORE  # noqa: E402
 from onnx_zoo import ZOO  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -207,13 +208,13 @@ NEW = {
     "tied": lambda: (Tied(), tokens(40, 7)),
     "odd": lambda: (Odd(), images(6)),
 }
-GROUPS = {"list": models.MODELS, "others": models.OTHERS, "new": NEW, "zoo": ZOO}
+GROUPS = {"list": models.MODELS, "others": models.OTHERS, "new": NEW, "zoo": ZOO, "more": MORE, "late": LATE}
 
 
 def prepare(name):
     """The module, its keyword arguments, the name of its first output, the output, all without dropout."""
     torch.manual_seed(0)
-    module, args = {**models.MODELS, **models.OTHERS, **NEW, **ZOO}[name]()
+    module, args = {name: make for group in GROUPS.values() for name, make in group.items()}[name]()
     if isinstance(module, First):  # the library's module itself, as a user has it
         inner = module.model
         example = dict(zip(module.names, args))
@@ -267,7 +268,7 @@ def try_model(name, exporter, out):
     start = copy.deepcopy(module)
     batch = next(iter(example.values())).shape[0]
     norms = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
-    rate = 1e-4 if norms else 1e-3
+    rate = 2.0 ** -13 if norms else 2.0 ** -10  # numbers of f32
     target = torch.randn_like(value)
     want = torch_losses(start, example, target, rate)
     shaky = models.unstable(want, *(torch_losses(models.nudged(start, i), example, target, rate) for i in range(1)))

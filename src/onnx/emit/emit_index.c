@@ -49,6 +49,14 @@ static bool as_slice(const pl_ox_val *index, int64_t *from, int64_t *n, int64_t 
     return *step > 0;
 }
 
+/* Rows x of an embedding, [.., C], of which those with the index `row` have no gradient. */
+static pl_val without_padding(pl_graph *g, pl_val x, pl_val index, int64_t row)
+{
+    pl_val hit = pl_eq(g, index, pl_full_like(g, index, (double)row));
+    return pl_select(g, pl_unsqueeze(g, hit, pl_val_type(g, index).rank), pl_stop_gradient(g, x),
+                     x);
+}
+
 pl_status pl_ox_emit_gather(pl_ox_call *c)
 {
     pl_ox_val *v = NULL, *index = NULL;
@@ -75,6 +83,8 @@ pl_status pl_ox_emit_gather(pl_ox_call *c)
     for (int k = 0; k < v->rank; k++)
         if (v->perm[k] != axis) order[n++] = v->perm[k];
     x = pl_take(c->g, pl_ox_ordered(c->b, v, v->rank, order), i);
+    if (v->init && v->init->has_padding && !axis && c->b->m->training)
+        x = without_padding(c->g, x, i, v->init->padding);
     for (int k = 0; k < index->rank; k++) perm[k] = axis + k;
     for (int k = 1; k < n; k++)
         perm[index->rank + k - 1] = order[k] < axis ? order[k] : order[k] + index->rank - 1;

@@ -1,0 +1,121 @@
+/* test_onnx_notes.c - what the package for Python notes in a file (kinds.c): rows of embeddings
+ * without a gradient, and tensors that belong into model files though no node reads them. */
+#include "onnx/onnx.h"
+#include "plimsoll_optim.h"
+#include "tests/lib/test.h"
+#include "tests/onnx/model_run.h"
+#include "tests/onnx/proto_write.h"
+
+#include <string.h>
+
+enum { ROWS = 3, WIDTH = 2, IDS = 4 };
+
+static void put_tensor(pl_str *graph, const char *name, int32_t type, const void *data,
+                       size_t bytes, int rank, const int64_t *dim)
+{
+    pl_str t = PL_STR_INIT;
+    for (int i = 0; i < rank; i++) put_number(&t, 1, (uint64_t)dim[i]);
+    put_number(&t, 2, (uint64_t)type);
+    put_text(&t, 8, name);
+    put_bytes(&t, 9, data, bytes);
+    put_message(graph, 5, &t);
+}
+
+static void put_note(pl_str *model, const char *key, const char *value)
+{
+    pl_str p = PL_STR_INIT;
+    put_text(&p, 1, key);
+    put_text(&p, 2, value);
+    put_message(model, 14, &p);
+}
+
+/* y = Gather(embed.weight, ids), y is [4, 2], every row is looked up; beside it a mask. */
+static pl_str lookup_model(void)
+{
+    static const float table[ROWS * WIDTH] = {1, 2, 3, 4, 5, 6};
+    static const uint8_t mask[3] = {1, 0, 1};
+    static const int64_t ids[IDS] = {0, 1, 2, 1}, n_ids = IDS, n_mask = 3;
+    static const int64_t shape[2] = {ROWS, WIDTH}, out[2] = {IDS, WIDTH};
+    pl_str g = PL_STR_INIT, gather = PL_STR_INIT, node = PL_STR_INIT;
+    put_text(&gather, 1, "embed.weight");
+    put_text(&gather, 1, "ids");
+    put_text(&gather, 2, "rows");
+    put_text(&gather, 4, "Gather");
+    put_message(&g, 1, &gather);
+    put_text(&node, 1, "rows");
+    put_text(&node, 1, "x");
+    put_text(&node, 2, "y");
+    put_text(&node, 4, "Mul");
+    put_message(&g, 1, &node);
+    put_tensor(&g, "embed.weight", PL_OX_FLOAT, table, sizeof table, 2, shape);
+    put_tensor(&g, "ids", PL_OX_INT64, ids, sizeof ids, 1, &n_ids);
+    put_tensor(&g, "mask", PL_OX_BOOL, mask, sizeof mask, 1, &n_mask);
+    put_floats(&g, 11, "x", 2, out);
+    put_floats(&g, 12, "y", 2, out);
+    return model_of(&g);
+}
+
+/* Trains one step of SGD on the sum of squares of y for x = 1; table gets the weights after it. */
+static pl_status step(const pl_str *model, float table[ROWS * WIDTH], bool *has_mask)
+{
+    pl_onnx *o;
+    PL_TRY(pl_ox_open_memory(model->text, model->len, ".", &o));
+    model_run r = model_run_new(o, true);
+    pl_graph *g = r.nn->g;
+    pl_onnx_value out = {.name = "y"};
+    pl_type t;
+    pl_status rc = pl_onnx_build(o, r.nn, NULL, 0, NULL, 1, &out);
+    if (rc == PL_OK) {
+        pl_optim optim = PL_OPTIM_INIT;
+        optim.kind = PL_OPTIM_SGD;
+        optim.lr.lr = 0.5;
+        optim.weight_decay = 0;
+        pl_optim_apply(r.nn, pl_sum(g, pl_square(g, out.value), PL_AXES_ALL, false), &optim, NULL);
+    }
+    rc = model_run_start(&r, rc);
+    float *x = rc == PL_OK ? pl_session_input(r.session, r.program, "x", &t) : NULL;
+    for (int i = 0; x && i < IDS * WIDTH; i++) x[i] = 1;
+    if (x) rc = pl_session_run(r.session, r.program);
+    if (x && rc == PL_OK) rc = pl_session_wait(r.session);
+    int slot = pl_store_find(r.store, "embed.weight");
+    *has_mask = pl_store_find(r.store, "mask") >= 0;
+    if (rc == PL_OK && slot >= 0)
+        memcpy(table, pl_session_slot(r.session, slot), ROWS * WIDTH * sizeof *table);
+    model_run_free(&r);
+    return rc;
+}
+
+TEST(onnx_padding_rows_of_embeddings_get_no_gradient)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    float plain[ROWS * WIDTH], padded[ROWS * WIDTH];
+    bool mask;
+    pl_str m = lookup_model();
+    CHECK_OK(step(&m, plain, &mask));
+    put_note(&m, "plimsoll.padding", "other.weight=0;embed.weight=1");
+
+    CHECK_OK(step(&m, padded, &mask));
+
+    pl_str_release(&m);
+    CHECK_NEAR(plain[2], 3 - 2 * 3.0, 1e-6); /* row 1 is looked up twice: 2 * 0.5 * 2 * 3 */
+    CHECK_NEAR(padded[2], 3, 0);
+    CHECK_NEAR(padded[3], 4, 0);
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        if (i / WIDTH != 1) CHECK_NEAR(padded[i], plain[i], 0);
+}
+
+TEST(onnx_tensors_that_a_note_names_are_kept_in_model_files)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    float table[ROWS * WIDTH];
+    bool mask;
+    pl_str m = lookup_model();
+    CHECK_OK(step(&m, table, &mask));
+    CHECK(!mask);
+    put_note(&m, "plimsoll.kept", "mask");
+
+    CHECK_OK(step(&m, table, &mask));
+
+    pl_str_release(&m);
+    CHECK(mask);
+}
