@@ -148,6 +148,27 @@ def _positional(module: "torch.nn.Module", names: list[str]) -> Iterator[None]:
             module.forward = before
 
 
+_DETACH_SEED = 6579572  # src/onnx/emit/emit_source.c
+
+
+@contextlib.contextmanager
+def _detached() -> Iterator[None]:
+    """The exporter leaves out x.detach(). It becomes a Dropout of nothing, whose seed tells the importer that no gradient flows back."""
+    import torch
+
+    def detach(graph: Any, x: Any) -> Any:
+        if x.type().scalarType() not in ("Float", "Double", "Half", "BFloat16"):
+            return x
+        ratio = graph.op("Constant", value_t=torch.tensor(0.0))
+        return graph.op("Dropout", x, ratio, seed_i=_DETACH_SEED)
+
+    torch.onnx.register_custom_op_symbolic("aten::detach", detach, 13)
+    try:
+        yield
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::detach", 13)
+
+
 def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
            outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     """Exports with opset 17; where torch needs a newer one for an op, with its newest, 20."""
@@ -155,7 +176,7 @@ def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs:
 
     for opset in (17, 20):
         try:
-            with _quiet(), _positional(module, inputs):
+            with _quiet(), _detached(), _positional(module, inputs):
                 torch.onnx.export(
                     module, (*args, *kwargs.values()), path, dynamo=False, opset_version=opset,
                     input_names=inputs, output_names=outputs,

@@ -3,8 +3,8 @@
  * The file is copied field by field: what this program does not understand stays. Initializers that
  * the weights have are written anew; BatchNormalization and Dropout lose what switches them to
  * training. A message begins with its length, so the pieces of the graph are listed first and
- * written then; elements of tensors go from file to file, one tensor at a time. Elements that lie in
- * external data go into the new file; a file beyond 2 GiB has its elements in a second file,
+ * written then; elements of tensors go from file to file, one tensor at a time. Elements that lie
+ * in external data go into the new file; a file beyond 2 GiB has its elements in a second file,
  * x.onnx.data. */
 #include "onnx/onnx.h"
 

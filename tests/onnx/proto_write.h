@@ -1,5 +1,5 @@
 /* proto_write.h - a small writer of protobuf messages, for models that tests make. Field numbers
- * are below 16. */
+ * are below 16, but for numbers. */
 #ifndef PL_TESTS_PROTO_WRITE_H
 #define PL_TESTS_PROTO_WRITE_H
 

@@ -29,8 +29,26 @@ static void put_note(pl_str *model, const char *key, const char *value)
     put_message(model, 14, &p);
 }
 
-/* y = Gather(embed.weight, ids), y is [4, 2], every row is looked up; beside it a mask. */
-static pl_str lookup_model(void)
+/* x.detach() as the package for Python writes it: Dropout(x, 0) with a seed of its own. */
+static void put_detach(pl_str *graph, const char *x, const char *y, uint64_t seed)
+{
+    static const float ratio = 0;
+    pl_str a = PL_STR_INIT, n = PL_STR_INIT;
+    put_text(&a, 1, "seed");
+    put_number(&a, 3, seed);
+    put_number(&a, 20, 2); /* INT */
+    put_text(&n, 1, x);
+    put_text(&n, 1, "ratio");
+    put_text(&n, 2, y);
+    put_text(&n, 4, "Dropout");
+    put_message(&n, 5, &a);
+    put_message(graph, 1, &n);
+    put_tensor(graph, "ratio", PL_OX_FLOAT, &ratio, sizeof ratio, 0, NULL);
+}
+
+/* y = Dropout(Gather(embed.weight, ids), 0) * x, y is [4, 2], every row is looked up; beside it a
+ * mask. */
+static pl_str lookup_model(uint64_t seed)
 {
     static const float table[ROWS * WIDTH] = {1, 2, 3, 4, 5, 6};
     static const uint8_t mask[3] = {1, 0, 1};
@@ -42,7 +60,8 @@ static pl_str lookup_model(void)
     put_text(&gather, 2, "rows");
     put_text(&gather, 4, "Gather");
     put_message(&g, 1, &gather);
-    put_text(&node, 1, "rows");
+    put_detach(&g, "rows", "same", seed);
+    put_text(&node, 1, "same");
     put_text(&node, 1, "x");
     put_text(&node, 2, "y");
     put_text(&node, 4, "Mul");
@@ -90,7 +109,7 @@ TEST(onnx_padding_rows_of_embeddings_get_no_gradient)
     if (pl_onnx_missing()) SKIP(pl_onnx_missing());
     float plain[ROWS * WIDTH], padded[ROWS * WIDTH];
     bool mask;
-    pl_str m = lookup_model();
+    pl_str m = lookup_model(1);
     CHECK_OK(step(&m, plain, &mask));
     put_note(&m, "plimsoll.padding", "other.weight=0;embed.weight=1");
 
@@ -109,7 +128,7 @@ TEST(onnx_tensors_that_a_note_names_are_kept_in_model_files)
     if (pl_onnx_missing()) SKIP(pl_onnx_missing());
     float table[ROWS * WIDTH];
     bool mask;
-    pl_str m = lookup_model();
+    pl_str m = lookup_model(1);
     CHECK_OK(step(&m, table, &mask));
     CHECK(!mask);
     put_note(&m, "plimsoll.kept", "mask");
@@ -118,4 +137,17 @@ TEST(onnx_tensors_that_a_note_names_are_kept_in_model_files)
 
     pl_str_release(&m);
     CHECK(mask);
+}
+
+TEST(onnx_a_detached_value_ends_the_gradient)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    float table[ROWS * WIDTH];
+    bool mask;
+    pl_str m = lookup_model(6579572);
+
+    CHECK_OK(step(&m, table, &mask));
+
+    pl_str_release(&m);
+    for (int i = 0; i < ROWS * WIDTH; i++) CHECK_NEAR(table[i], (float)i + 1, 0);
 }

@@ -144,7 +144,7 @@ pl_status pl_ox_emit_concat_from_sequence(pl_ox_call *c)
                      NULL);
 }
 
-/* ---- optional values: whether there is one is known at import --------------------------------- */
+/* ---- optional values: known at import whether there is one ----------------------------------- */
 pl_status pl_ox_emit_optional(pl_ox_call *c)
 {
     if (!pl_ox_has(c, 0))

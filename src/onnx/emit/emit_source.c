@@ -193,6 +193,10 @@ pl_status pl_ox_emit_bernoulli(pl_ox_call *c)
 }
 
 /* Training programs drop; others pass x on. */
+/* The package for Python writes x.detach() of TorchScript as a Dropout of nothing with this seed:
+ * ONNX has no op that ends a gradient, and every runtime computes this node. */
+enum { DETACH_SEED = 6579572 };
+
 pl_status pl_ox_emit_dropout(pl_ox_call *c)
 {
     pl_ox_val *v = NULL;
@@ -203,6 +207,8 @@ pl_status pl_ox_emit_dropout(pl_ox_call *c)
     /* training_mode as in the file: an exporter in evaluation mode leaves it out */
     PL_TRY(pl_ox_in_number(c, 2, "training_mode", 1, &on));
     pl_ox_val *y = v;
+    if (p == 0 && pl_ox_attr_int(c, "seed", 0) == DETACH_SEED && pl_dtype_is_float(v->dtype))
+        return pl_ox_set(c, 0, pl_stop_gradient(c->g, x), v->perm);
     bool mask = c->n_out > 1 && c->node->output[1] && c->node->output[1][0];
     if (c->b->m->training && on != 0 && p > 0 && !mask) {
         if (p >= 1) return pl_ox_fail(c, PL_ERR_FILE, "a ratio of %g", p);

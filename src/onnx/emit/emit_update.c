@@ -3,9 +3,12 @@
  * gradients G and all states; their outputs are the new weights and the new states.
  *
  *     G' = norm_coefficient * X + G
- *     Adagrad   H' = H + G'^2                      X' = X - R / (1 + T * decay) * G' / (sqrt(H') + eps)
- *     Adam      V' = alpha V + (1 - alpha) G'      X' = X - R" * V' / (sqrt(H') + eps)
- *               H' = beta H + (1 - beta) G'^2      R" = R * sqrt(1 - beta^T) / (1 - alpha^T), R for T = 0
+ *     Adagrad   H' = H + G'^2
+ *               X' = X - R / (1 + T * decay) * G' / (sqrt(H') + eps)
+ *     Adam      V' = alpha V + (1 - alpha) G'
+ *               H' = beta H + (1 - beta) G'^2
+ *               X' = X - R" * V' / (sqrt(H') + eps)
+ *               R" = R * sqrt(1 - beta^T) / (1 - alpha^T), R for T = 0
  *     Momentum  V' = alpha V + (T > 0 ? beta : 1) G'
  *               X' = X - R * V', or X - R * (G' + alpha V') in mode nesterov */
 #include "onnx/emit/emit.h"
