@@ -282,19 +282,55 @@ static void print_inputs(const pl_program *p)
     }
 }
 
+static const char *const slot_kinds[] = {"param", "buffer", "optimizer", "counter"};
+
 static void print_slots(const pl_run *run)
 {
     pl_store *s = pl_run_store(run);
-    static const char *const kinds[] = {"param", "buffer", "optimizer", "counter"};
     for (int i = 0; i < pl_store_count(s); i++) {
         const pl_slot *t = pl_store_slot(s, i);
         char type[96];
-        cli_say("  %-10s %-48s %-22s %12s%s%s\n", kinds[t->kind], t->name,
+        cli_say("  %-10s %-48s %-22s %12s%s%s\n", slot_kinds[t->kind], t->name,
                 pl_type_text(&t->type, type, sizeof type), cli_bytes(pl_slot_bytes(t)),
                 t->quant ? " in " : "", t->quant ? pl_quant_name(t->quant) : "");
     }
     cli_say("%s parameters, %s trainable\n", cli_count(pl_run_parameters(run, false)),
             cli_count(pl_run_parameters(run, true)));
+}
+
+static void json_tensor(pl_json *j, const char *kind, const char *name, const pl_type *t,
+                        uint64_t bytes)
+{
+    char type[96];
+    pl_json_object(j, NULL);
+    pl_json_string(j, "kind", kind);
+    pl_json_string(j, "name", name);
+    pl_json_string(j, "type", pl_type_text(t, type, sizeof type));
+    pl_json_uint(j, "bytes", bytes);
+    pl_json_end(j);
+}
+
+static pl_status json_state(const pl_run *run, const pl_program *p)
+{
+    pl_store *s = pl_run_store(run);
+    pl_json *j = pl_json_new(stdout);
+    pl_json_object(j, NULL);
+    pl_json_array(j, "tensors");
+    for (int i = 0; i < pl_program_input_count(p); i++) {
+        pl_type t = pl_program_input_type(p, i);
+        json_tensor(j, "input", pl_program_input_name(p, i), &t, pl_type_bytes(&t));
+    }
+    for (int i = 0; i < pl_store_count(s); i++) {
+        const pl_slot *t = pl_store_slot(s, i);
+        json_tensor(j, slot_kinds[t->kind], t->name, &t->type, pl_slot_bytes(t));
+    }
+    pl_json_end(j);
+    pl_json_int(j, "parameters", pl_run_parameters(run, false));
+    pl_json_int(j, "trainable", pl_run_parameters(run, true));
+    pl_json_end(j);
+    pl_status rc = pl_json_finish(j);
+    pl_json_free(j);
+    return rc;
 }
 
 /* ---- data sets -------------------------------------------------------------------------- */
@@ -479,7 +515,8 @@ const cli_help cli_help_inspect = {
              "print every buffer of its plan as CSV"},
             {"--program", "NAME", offsetof(inspect_options, program),
              "use another program: evaluation, sampling, or a program of the step"},
-            {"--json", NULL, offsetof(inspect_options, json), "inspect data: print a JSON object"},
+            {"--json", NULL, offsetof(inspect_options, json),
+             "of a configuration or a data set: print a JSON object"},
             {NULL},
         },
 };
@@ -496,15 +533,25 @@ int cmd_inspect(int argc, char **argv)
         cli_error("inspect data takes no configuration keys: %s", a.overrides[0]);
         return 2;
     }
-    if (data) return inspect_data(a.positional[1], o.json);
-    if (is_weight_file(a.positional[0])) return inspect_file(a.positional[0]);
-    int code = inspect_folder(a.positional[0]);
-    if (code >= 0) return code;
     struct stat st;
-    if (stat(a.positional[0], &st) == 0 && S_ISDIR(st.st_mode))
-        return inspect_models(a.positional[0]);
+    const char *path = a.positional[data];
+    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode), file = is_weight_file(path);
+    bool other = data || folder || file; /* no configuration */
+    if (other && (o.graph || o.buffers || o.program)) {
+        cli_error("--graph, --buffers and --program are for configurations, not for %s", path);
+        return 2;
+    }
+    if (o.json && ((other && !data) || o.graph || o.buffers)) {
+        cli_error("--json is for the tensors of a configuration and for data sets");
+        return 2;
+    }
+    if (data) return inspect_data(path, o.json);
+    if (file) return inspect_file(path);
+    int code = inspect_folder(path);
+    if (code >= 0) return code;
+    if (folder) return inspect_models(path);
     pl_run *run = NULL;
-    pl_status rc = pl_run_open(a.positional[0], a.overrides, a.n_overrides, &run);
+    pl_status rc = pl_run_open(path, a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     const pl_program *p = rc == PL_OK ? program_named(run, o.program ? o.program : "train") : NULL;
     if (rc == PL_OK && !p) {
@@ -516,7 +563,9 @@ int cmd_inspect(int argc, char **argv)
     if (text) fputs(text, stdout);
     pl_text_free(text);
     if (p && o.buffers) print_buffers(p);
-    if (p && !o.graph && !o.buffers) {
+    if (p && o.json)
+        rc = json_state(run, p);
+    else if (p && !o.graph && !o.buffers) {
         print_inputs(p);
         print_slots(run);
     }

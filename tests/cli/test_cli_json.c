@@ -157,7 +157,7 @@ TEST(cli_every_command_prints_valid_json)
     CHECK(json_real_value(json_object_get(j, "worst_loss")) < 1e-5);
     CHECK(json_real_value(json_object_get(j, "worst_gradient")) < 1e-4);
     json_decref(j);
-    r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002");
+    r = cli_run("$P replay tests/data/peers/cloud optim.lr=0.002 threads=1");
     CHECK_MSG(r.code == 1 && strstr(r.out, "NOT agree"), "%s", r.out);
 
     for (const char *const *c = (const char *const[]){"", "--graph", "--buffers",
@@ -166,6 +166,16 @@ TEST(cli_every_command_prints_valid_json)
         r = cli_run("$P inspect cloud/tiny %s", *c);
         CHECK_MSG(r.code == 0 && strlen(r.out) > 100, "inspect %s: %s", *c, r.err);
     }
+    r = cli_run("$P inspect cloud/tiny --json");
+    j = json_loads(r.out, 0, NULL);
+    const json_t *first = json_array_get(json_object_get(j, "tensors"), 0);
+    CHECK_MSG(first && strcmp(json_string_value(json_object_get(first, "kind")), "input") == 0 &&
+                  cli_member(j, "parameters") > 0,
+              "%.200s", r.out);
+    json_decref(j);
+    CHECK_RUN(cli_run("$P inspect cloud/tiny --graph --json"), 2, "--json is for the tensors");
+    CHECK_RUN(cli_run("$P inspect tests --json"), 2, "--json is for the tensors");
+    CHECK_RUN(cli_run("$P inspect tests --graph"), 2, "are for configurations, not for tests");
     /* an output that only this case has */
     static const char *const of[][2] = {{"train", "beta"}, {"disc", "r1"}, {"evaluation", "mse"}};
     for (int i = 0; i < 3; i++) {
