@@ -234,8 +234,8 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
     """Writes the module to an ONNX file and returns the path.
 
     example_inputs: the arguments of forward: a tensor, a tuple, or a dictionary of keywords. The
-    first dimension of every input is dynamic ("batch"); dims names further ones,
-    {"input_ids": {1: "seq"}}. Inputs have the names of forward's parameters, outputs are called
+    first dimension of every input is dynamic ("batch") if it has the size of the first input's, else
+    fixed; dims names further ones, {"input_ids": {1: "seq"}}. Inputs have the names of forward's parameters, outputs are called
     "output" (or "output0", ...), or have the keys of the result. exporter: "torchscript", "dynamo",
     or "auto", which tries both.
     """
@@ -247,8 +247,9 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
     args, kwargs = _arguments(module, example_inputs)
     inputs = _names(module, args, kwargs)
     tensors = dict(zip(inputs, [*args, *kwargs.values()]))
-    axes = {n: {0: "batch", **(dims or {}).get(n, {})} for n, t in tensors.items()
-            if isinstance(t, torch.Tensor) and t.dim()}
+    shapes = {n: t.shape for n, t in tensors.items() if isinstance(t, torch.Tensor) and t.dim()}
+    batch = next(iter(shapes.values()))[0] if shapes else 0
+    axes = {n: {**({0: "batch"} if shape[0] == batch else {}), **(dims or {}).get(n, {})} for n, shape in shapes.items()}
     was = {name: m.training for name, m in module.named_modules()}
     kept = {k: v.clone() for k, v in module.state_dict().items()}
     failed: list[str] = []

@@ -56,8 +56,11 @@ static pl_status add_program(pl_builder *b, pl_onnx *model, const char *name, on
     for (int i = 0; i < pl_onnx_output_count(model) && i < MOST_OUTPUTS && rc == PL_OK; i++)
         rc = onnx_need(p, pl_onnx_output(model, i)->name);
     if (rc == PL_OK) rc = onnx_add(p);
-    for (int i = 0; i < p->n_out && rc == PL_OK; i++)
-        pl_output(p->m->g, p->out[i].name, p->out[i].value);
+    for (int i = 0; i < p->n_out && rc == PL_OK; i++) {
+        pl_val x = p->out[i].value; /* .npy has no bf16 */
+        bool wide = pl_val_type(p->m->g, x).dtype == PL_BF16;
+        pl_output(p->m->g, p->out[i].name, wide ? pl_cast(p->m->g, x, PL_F32) : x);
+    }
     const char *classes = rc == PL_OK ? class_output(p, &w->losses) : NULL;
     if (classes) {
         pl_val x = pl_cast(p->m->g, onnx_value_of(p, classes), PL_F32);

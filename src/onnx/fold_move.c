@@ -494,6 +494,28 @@ static pl_status range(pl_ox_call *c, bool *done)
     return set(c, 0, y, done);
 }
 
+/* TorchScript computes repeats of a tensor with it. */
+static pl_status one_hot(pl_ox_call *c, bool *done)
+{
+    const pl_ox_val *v = c->in[0];
+    if (c->n_in < 3 || !c->in[1] || !c->in[2]) return PL_OK;
+    if (c->in[1]->host.n < 1 || c->in[2]->host.n != 2 || v->rank >= PL_MAX_RANK) return PL_OK;
+    int64_t depth = pl_ox_host_int(c->in[1], 0), dim[PL_MAX_RANK], inner = 1;
+    int axis;
+    PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", -1), v->rank + 1, &axis));
+    if (depth < 1) return PL_OK;
+    for (int i = 0, k = 0; i <= v->rank; i++) dim[i] = i == axis ? depth : v->dim[k++];
+    for (int i = axis + 1; i <= v->rank; i++) inner *= dim[i];
+    pl_ox_val *y = make(c, c->in[2]->dtype, v->rank + 1, dim);
+    if (!y) return PL_OK;
+    for (int64_t k = 0; k < y->host.n; k++) {
+        int64_t at = pl_ox_host_int(v, k / (inner * depth) * inner + k % inner);
+        if (at < 0) at += depth;
+        pl_ox_host_copy(y, k, c->in[2], at == k / inner % depth);
+    }
+    return set(c, 0, y, done);
+}
+
 pl_ox_fold_fn *pl_ox_fold_move(const char *op)
 {
     static const struct {
@@ -507,7 +529,7 @@ pl_ox_fold_fn *pl_ox_fold_move(const char *op)
         {"NonZero", non_zero}, {"GatherND", gather_nd},  {"Trilu", trilu},
         {"CumSum", cumsum},    {"ReduceSum", reduce},    {"ReduceProd", reduce},
         {"ReduceMax", reduce}, {"ReduceMin", reduce},    {"ReduceMean", reduce},
-        {"Range", range},
+        {"Range", range},      {"OneHot", one_hot},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (strcmp(table[i].op, op) == 0) return table[i].fn;

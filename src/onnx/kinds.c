@@ -5,6 +5,7 @@
  * line for each input:
  *     p_fc_weight: PARAMETER target='fc.weight'
  *     b_index: BUFFER target='index' persistent=False
+ *     c_table: CONSTANT_TENSOR target='table'
  * The package for Python writes the names of such buffers itself, for the older exporter; the names
  * of tensors that belong into model files although no node reads them as weights; and the rows of
  * embeddings that get no gradient:
@@ -34,6 +35,7 @@ static void read_line(const pl_onnx *o, char *line)
     const char *word = strrchr(line, ' ');
     word = word ? word + 1 : line;
     if (strcmp(word, "PARAMETER") == 0) set_kind(o, name, PL_OX_KIND_PARAMETER);
+    if (strcmp(word, "CONSTANT_TENSOR") == 0) set_kind(o, name, PL_OX_KIND_TRANSIENT);
     if (strcmp(word, "BUFFER") == 0)
         set_kind(o, name,
                  strstr(end + 1, "persistent=False") ? PL_OX_KIND_TRANSIENT : PL_OX_KIND_BUFFER);

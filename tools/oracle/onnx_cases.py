@@ -111,6 +111,15 @@ def optional():
     return nodes, {"x": f32(2, 3)}, ["y"], {}
 
 
+def repeats():
+    """Repeats of a Tile that TorchScript computes with OneHot, as of a tensor whose axis grows."""
+    make = helper.make_node
+    nodes = [make("Concat", ["one", "depth"], ["values"], axis=0), make("OneHot", ["axis", "three", "values"], ["hot"]),
+             make("Reshape", ["hot", "flat"], ["by"]), make("Tile", ["x", "by"], ["y"])]
+    fixed = {"one": np.array([1], I64), "depth": np.array([4], I64), "axis": np.array([1], I64), "three": np.array(3, I64), "flat": np.array([-1], I64)}
+    return nodes, {"x": f32(2, 3, 2)}, ["y"], fixed
+
+
 def update(op, states, **attributes):
     """An optimizer's update of two weights."""
     parts = ["x", "g"] + ["v", "h"][:states]
@@ -155,7 +164,7 @@ CASES = {
     "det": lambda: one("Det", {"x": matrices()}, ["y"]),
     "mel": lambda: one("MelWeightMatrix", {}, ["y"], {"mels": np.array(6, I64), "n": np.array(33, I64), "rate": np.array(8000, I64),
                                                       "low": np.array(20, np.float32), "high": np.array(3900, np.float32)}),
-    "bits": bits, "optional": optional,
+    "bits": bits, "optional": optional, "repeats": repeats,
     "adam": lambda: update("Adam", 2, alpha=0.8, beta=0.9, norm_coefficient_post=0.05),
     "adagrad": lambda: update("Adagrad", 1, decay_factor=0.2), "momentum": lambda: update("Momentum", 1, alpha=0.7, beta=0.6, mode="nesterov"),
 }

@@ -28,7 +28,7 @@ typedef struct shard {
     pl_table_part *table;
     pl_token_windows *tokens;
     pl_dtype have; /* of the file, where its numbers are converted */
-    bool converts; /* 16-bit numbers to f32, or whole numbers to others */
+    bool converts; /* floats, bytes and bools to floats, or whole numbers to others */
     int64_t first; /* row of the column that its first row is */
 } shard;
 
@@ -109,12 +109,13 @@ static bool is_whole(pl_dtype d)
     return d == PL_U8 || d == PL_I32 || d == PL_I64;
 }
 
-/* f32 is made of other floating types, bytes and bools, whole numbers of whole numbers of another
- * width. Whole numbers of 32 and 64 bits are not taken for f32: they are mostly class numbers. */
+/* A floating type is made of other floating types, bytes and bools, whole numbers of whole numbers
+ * of another width. Whole numbers of 32 and 64 bits are not taken for floats: they are mostly class
+ * numbers. */
 static bool is_converted(pl_dtype have, pl_dtype want)
 {
     if (have == want) return false;
-    if (want == PL_F32) return have != PL_I32 && have != PL_I64;
+    if (pl_dtype_is_float(want)) return have != PL_I32 && have != PL_I64;
     return is_whole(want) && (is_whole(have) || have == PL_BOOL);
 }
 
