@@ -232,8 +232,8 @@ pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes
     if (b->levels) {
         if (!b->minimum) {
             PL_TRY(need_search(b));
-            PL_TRY(
-                pl__search_levels_minimum(b->search, b->levels, b->how, may_stay(b), &b->minimum));
+            PL_TRY(pl__search_levels_minimum(b->search, b->levels, b->how, may_stay(b), &b->minimum,
+                                             &b->minimum_held));
             b->minimum_final = true;
         }
     } else if (b->how != PL_CHECKPOINT_AUTO) {

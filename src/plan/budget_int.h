@@ -117,10 +117,10 @@ pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
                                      enum pl_checkpointing how, uint64_t arena_budget,
                                      double *ns) PL_MUST_USE;
 /* Finds a small arena; for it and all larger ones pl__search_levels finds a plan. stays: plans
- * without moves count. */
+ * without moves count. *held: host memory of its plan. */
 pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
-                                    enum pl_checkpointing how, bool stays,
-                                    uint64_t *arena_bytes) PL_MUST_USE;
+                                    enum pl_checkpointing how, bool stays, uint64_t *arena_bytes,
+                                    uint64_t *held) PL_MUST_USE;
 /* Sets a lower bound, quickly: no plan with these levels has a smaller arena. */
 pl_status pl__search_levels_bound(pl__search *f, const pl_level_opts *levels,
                                   uint64_t *bytes) PL_MUST_USE;

@@ -563,7 +563,8 @@ pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_
 
 /* Where moves cannot free enough, recompute alone may need less. */
 pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
-                                    enum pl_checkpointing how, bool stays, uint64_t *arena_bytes)
+                                    enum pl_checkpointing how, bool stays, uint64_t *arena_bytes,
+                                    uint64_t *held)
 {
     enum { NEAR = 400 };
     levels_search s = {.f = f, .levels = levels};
@@ -573,9 +574,13 @@ pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
     s.budget = bound + bound / NEAR;
     pl_status rc = smallest(&s, how, bound, &far);
     *arena_bytes = s.best ? s.best->plan->arena_bytes : UINT64_MAX;
+    *held = pl_expanded_plan_bytes(s.best);
     pl__expanded_plan_free(s.best);
     if (rc == PL_OK && far && stays) rc = pl__search_minimum(f, *arena_bytes, &alone);
-    if (alone < *arena_bytes) *arena_bytes = alone;
+    if (alone < *arena_bytes) {
+        *arena_bytes = alone;
+        *held = f->minimum_held;
+    }
     if (*arena_bytes < bound) *arena_bytes = bound; /* smaller budgets are not searched */
     PL_FAIL_IF(rc == PL_OK && *arena_bytes == UINT64_MAX, PL_ERR_FIT,
                "the levels below the device have no room for the values that must leave it");

@@ -234,3 +234,23 @@ TEST(cli_levels_host_memory_that_is_not_there_is_refused)
     CHECK_RUN(cli_run("cd %s && $P train " NET "--memory 44MB --host-memory 300MB --quiet", d), 2,
               "the level below it is a disk");
 }
+
+/* The CPU with a file, and a recipe with trade-offs: the told minimum fits, whichever level of the
+ * trade-offs it is of, and so do larger budgets. */
+TEST(cli_levels_told_minimum_with_tradeoffs_fits)
+{
+    WANT_BIN();
+    if (!pl_test_long()) return;
+    const char *d = pl_test_dir();
+    cli_result r =
+        cli_run("cd %s && $P plan fluxflow/tiny threads=1 --memory 60MB --disk 2GB:. --json", d);
+    CHECK_INT(r.code, 3);
+    const char *least = strstr(r.out, "\"minimum_bytes\":");
+    CHECK(least);
+    if (!least) return;
+    long bytes = strtol(strchr(least, ':') + 1, NULL, 10);
+    for (int k = 0; k < 5; k++)
+        CHECK_RUN(cli_run("cd %s && $P plan fluxflow/tiny threads=1 --memory %ld --disk 2GB:.", d,
+                          bytes + bytes / 50 * k),
+                  0, "");
+}

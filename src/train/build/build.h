@@ -58,6 +58,7 @@ typedef struct pl_step_build {
     double without_ms;   /* predicted step of level 0, where trade-offs are taken; 0: not known */
     uint64_t minimum;    /* smallest arena, with its plans' own host bytes; 0: not searched */
     uint64_t other_minimum;           /* the same of the other levels */
+    uint64_t other_budget;            /* smallest budget of other builds that do not fit; 0: none */
     struct pl_process_levels *levels; /* what lives below the device; NULL: nothing */
 } pl_step_build;
 

@@ -58,16 +58,32 @@ static pl_status try_level(pl_run *r, int64_t accumulate, int level, double best
     return PL_OK;
 }
 
+/* Lowers *least to the smallest budget of the run's build, which does not fit. Levels of trade-offs
+ * may have other slots below the device, so budgets are compared, not arenas. */
+static pl_status note_budget(pl_run *r, uint64_t *least)
+{
+    uint64_t arena;
+    if (!r->build->levels) return PL_OK;
+    PL_TRY(pl__run_minimum(r, &arena));
+    r->build->minimum = arena;
+    uint64_t bytes = pl_run_memory_get(r).minimum;
+    PL_TRY(pl__ranks_least(r, &bytes));
+    if (!*least || bytes < *least) *least = bytes;
+    return PL_OK;
+}
+
 /* Replaces r->build, of level 0, by the build of the level with the fastest plan that fits; by the
  * last level where none fits. */
 static pl_status choose_level(pl_run *r, int64_t accumulate)
 {
     bool fits, better;
     double ms, without_ms = 0;
+    uint64_t least = 0;
     for (int level = 1; level <= pl__tradeoffs(r); level++) {
         PL_TRY(look_at_plan(r, &fits, &ms));
         if (fits && keeps_all(r->build)) break;
         if (fits && r->build->level == 0) without_ms = ms;
+        if (!fits) PL_TRY(note_budget(r, &least));
         pl_step_build *best = r->build;
         r->build = NULL;
         if (!fits) {
@@ -85,6 +101,7 @@ static pl_status choose_level(pl_run *r, int64_t accumulate)
         pl_sys_trim();
     }
     r->build->without_ms = without_ms;
+    r->build->other_budget = least;
     return PL_OK;
 }
 
@@ -353,7 +370,9 @@ pl_status pl_run_find_minimum(pl_run *r)
     PL_FAIL_IF(!r->build, PL_ERR_ARG, "the run is not built");
     PL_TRY(pl__run_minimum(r, &arena));
     r->build->minimum = arena;
-    for (int level = 0; !r->build->other_minimum && level <= pl__tradeoffs(r); level++)
+    /* with memory below the device, choose_level has noted what the other levels need */
+    bool below = r->build->levels != NULL;
+    for (int level = 0; !below && !r->build->other_minimum && level <= pl__tradeoffs(r); level++)
         if (level != r->build->level) PL_TRY(find_other_minimum(r, level));
     pl_sys_trim();
     return PL_OK;

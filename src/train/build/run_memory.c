@@ -223,6 +223,8 @@ pl_run_memory pl_run_memory_get(const pl_run *r)
 {
     pl_process_budget b = describe((pl_run *)(uintptr_t)r); /* describe only reads it */
     pl_process_memory m = pl_process_memory_get(&b, r->session);
+    uint64_t other = r->build ? r->build->other_budget : 0;
+    if (other && other < m.minimum) m.minimum = other;
     return (pl_run_memory){.arena = m.arena,
                            .state = m.state,
                            .overhead = m.overhead,
