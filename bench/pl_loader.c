@@ -111,19 +111,30 @@ static pl_status fill(void *ctx, int64_t position, void *buffer, int worker)
     return PL_OK;
 }
 
+static void share(void *ctx, void *buffers, size_t stride, int depth)
+{
+    bench *b = ctx;
+    pl_image_set_use_ring(
+        b->set, b->workers,
+        &(pl_decoder_ring){
+            .at = buffers, .stride = stride, .depth = depth, .pixels = b->u8 ? stride : 0});
+}
+
 static rate rate_loader(bench *b, double seconds)
 {
     pl_loader *l;
     pl_loader_opts o = {.workers = b->workers,
                         .depth = b->workers + 1,
                         .fill = fill,
+                        .ring = share,
                         .ctx = b,
                         .buffer_bytes =
                             (size_t)b->side * (size_t)b->side * 3 * sizeof(float) * BATCH};
     if (pl_loader_new(&o, &l) != PL_OK) return (rate){0, 0};
     void *buffer;
     int64_t p = 0;
-    for (; p < o.depth; p++) { /* pages of the ring appear at their first use */
+    /* pages of the ring appear at their first use, by each worker's sandbox */
+    for (; p < 2 * o.workers * o.depth; p++) {
         if (pl_loader_take(l, p, &buffer) != PL_OK) fprintf(stderr, "%s\n", pl_error_text());
         pl_loader_done(l);
     }

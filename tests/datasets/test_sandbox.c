@@ -5,6 +5,7 @@
 #include "data/sets/images_int.h"
 #include "plimsoll_hdf5.h"
 #include "tests/datasets/hdf5_file.h"
+#include "tests/datasets/made_images.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -146,7 +147,82 @@ TEST(sandbox_ends_with_its_caller)
     pl_sandbox_set_mode(PL_SANDBOX_OFF);
 }
 
+/* A ring of two buffers: the sandbox can write the pixels of both, and nothing else of them. */
+static pl_status serve_write(void *state, void *request)
+{
+    (void)state;
+    uint8_t *at;
+    memcpy(&at, request, sizeof at);
+    *at = 77;
+    return PL_OK;
+}
+
+TEST(sandbox_writes_only_the_shared_pages_of_a_ring)
+{
+    WANT_SANDBOX();
+    enum { PAGE = 4096, STRIDE = 4 * PAGE, PIXELS = 2 * PAGE + 100 };
+    void *p;
+    pl_sandbox *s;
+    pl_sandbox_opts o = {.serve = serve_write, .request_bytes = sizeof p, .memory_bytes = 1 << 24};
+    CHECK_OK(pl_sys_map((size_t)2 * STRIDE, &p));
+    uint8_t *ring = p;
+    for (int i = 0; i < 2; i++) CHECK_INT(pl_sandbox_share(ring + i * STRIDE, PIXELS), 2 * PAGE);
+    CHECK_INT(pl_sandbox_share(ring + 100, PAGE), 0);
+    CHECK_OK(pl_sandbox_new(&o, &s));
+
+    static const struct {
+        int at;
+        bool shared;
+    } rows[] = {{0, true},           {2 * PAGE - 1, true},      {2 * PAGE, false},
+                {STRIDE - 1, false}, {STRIDE + PAGE + 5, true}, {STRIDE + 2 * PAGE, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint8_t *at = ring + rows[i].at;
+        memcpy(pl_sandbox_request(s), &at, sizeof at);
+        CHECK_INT(pl_sandbox_run(s), rows[i].shared ? PL_OK : PL_ERR_DATA);
+        CHECK_INT(*at, rows[i].shared ? 77 : 0);
+    }
+    pl_sandbox_free(s);
+    pl_sys_unmap(p, (size_t)2 * STRIDE);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
 /* ---- pictures --------------------------------------------------------------------------- */
+/* JPEGs of the size that a batch wants are decoded where the batch lies; one that reaches beyond the
+ * shared pages is copied. The bytes are the same. */
+TEST(sandbox_decodes_into_the_ring)
+{
+    WANT_SANDBOX();
+    enum { SIDE = 64, PICTURE = SIDE * SIDE * 3, N = 6, STRIDE = 20 * 4096, PIXELS = 15 * 4096 };
+    static uint8_t plain[N][PICTURE];
+    char dir[512];
+    void *p;
+    pl_image_set *s;
+    snprintf(dir, sizeof dir, "%s/set", pl_test_dir());
+    CHECK(image_folder(dir, N, 1, SIDE, SIDE, 0));
+    pl_image_set_opts o = image_set_options(dir, SIDE);
+    CHECK_OK(pl_sys_map((size_t)2 * STRIDE, &p));
+    uint8_t *ring = p;
+    for (int apart = 0; apart < 2; apart++) {
+        pl_sandbox_set_mode(apart ? PL_SANDBOX_ON : PL_SANDBOX_OFF);
+        CHECK_OK(pl_image_set_open(&o, &s));
+        pl_image_set_use_ring(
+            s, 1, &(pl_decoder_ring){.at = ring, .stride = STRIDE, .depth = 2, .pixels = PIXELS});
+        memset(s->threads[0].pixels.at, 5, PICTURE);
+        for (int i = 0; i < N; i++) {
+            uint8_t *at = apart ? ring + STRIDE + i * PICTURE : plain[i];
+            pl_pixels to = {.data = at, .bytes = true, .w = SIDE, .h = SIDE, .channels = 3};
+            pl_image_read r = {.sample = i, .to = &to, .n_to = 1};
+            CHECK_OK(pl_image_set_read(s, &r));
+            bool copied = apart && memcmp(s->threads[0].pixels.at, plain[i], PICTURE) == 0;
+            CHECK_INT(copied, apart && (i + 1) * PICTURE > PIXELS);
+            CHECK(memcmp(at, plain[i], PICTURE) == 0);
+        }
+        pl_image_set_close(s);
+    }
+    pl_sys_unmap(p, (size_t)2 * STRIDE);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
 static void write_fake(const char *name, char what)
 {
     FILE *f = fopen(pl_test_path(name), "wb");

@@ -305,6 +305,15 @@ pl_status pl_sandbox_map(size_t bytes, void **out)
     return PL_OK;
 }
 
+size_t pl_sandbox_share(void *at, size_t bytes)
+{
+    bytes -= bytes % PAGE;
+    if (!bytes || (uintptr_t)at % PAGE) return 0;
+    void *p = mmap(at, bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return p == MAP_FAILED ? 0 : bytes;
+}
+
 pl_status pl_sandbox_new(const pl_sandbox_opts *o, pl_sandbox **out)
 {
     void *shared;

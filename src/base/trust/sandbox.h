@@ -66,5 +66,8 @@ void pl_sandbox_set_answer(pl_sandbox_answer answer);
 
 /* Maps zero pages that sandboxes started later share. pl_sys_unmap ends it. */
 pl_status pl_sandbox_map(size_t bytes, void **out) PL_MUST_USE;
+/* Replaces mapped pages, from a page's beginning, with zero pages that sandboxes started later
+ * share. Returns how many bytes of them it replaced, whole pages; 0: the system refused. */
+size_t pl_sandbox_share(void *at, size_t bytes);
 
 #endif

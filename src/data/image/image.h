@@ -65,6 +65,16 @@ typedef struct pl_decoder_memory {
 /* Lets the functions below decode in a sandbox. They then take `bytes` from memory.file only, and
  * row, out and work from memory.pixels, .resized and .work. */
 pl_status pl_decoder_apart(pl_decoder *d, const pl_decoder_memory *memory) PL_MUST_USE;
+/* A ring of buffers whose first bytes are pixels and nothing else. */
+typedef struct pl_decoder_ring {
+    uint8_t *at;
+    size_t stride; /* from one buffer to the next */
+    int depth;
+    size_t pixels; /* first bytes of each buffer, from pl_sandbox_share */
+} pl_decoder_ring;
+/* Lets the sandbox decode into the ring, where pixels would be copied otherwise. Starts it again.
+ * Without a sandbox nothing happens. */
+void pl_decoder_use_ring(pl_decoder *d, const pl_decoder_ring *ring);
 /* Returns the number of the sandbox's process; -1: none is running. */
 int pl_decoder_pid(const pl_decoder *d);
 

@@ -1,7 +1,8 @@
 /* image_box.c - the decoders in a sandbox (sandbox.h): what image_int.h calls box.
  *
  * The bytes of the file, the pixels and the memory of a resize are shared, so a request is a few
- * numbers. The format of a file is read here, from its first bytes, because its library must be
+ * numbers. Pixels that lie in the shared part of a ring of batches are decoded there: copying them
+ * costs 5 to 7 % of decoding a JPEG. The format of a file is read here, from its first bytes, because its library must be
  * open before the sandbox starts; everything else that the file says comes from the sandbox and is
  * checked: a name of colours by a list, a size against the limits and the room for pixels.
  */
@@ -32,11 +33,13 @@ typedef struct box_request {
     pl_image_limits limits;
     plain_info info;
     int32_t w, h, filter;
+    uint64_t to; /* address of the pixels in the ring; 0: memory.pixels */
     pl_crop_box from;
 } box_request;
 
 struct pl_image_box {
     pl_decoder_memory m;
+    pl_decoder_ring ring;
     pl_decoder decoder; /* of the sandbox */
     pl_sandbox *sandbox;
     uint32_t formats; /* a bit for each format whose library is open in the sandbox */
@@ -75,7 +78,8 @@ static pl_status serve(void *state, void *request)
     pl_image_info info = info_of(&r->info);
     size_t n = (size_t)r->n;
     if (r->call == CALL_DECODE)
-        return pl_image_decode(&b->decoder, b->m.file, n, &info, r->w, r->h, b->m.pixels);
+        return pl_image_decode(&b->decoder, b->m.file, n, &info, r->w, r->h,
+                               r->to ? (uint8_t *)(uintptr_t)r->to : b->m.pixels);
     if (r->call == CALL_INDICES)
         return pl_image_indices(&b->decoder, b->m.file, n, &info, b->m.pixels);
     if (r->call == CALL_RESIZED)
@@ -111,6 +115,13 @@ pl_status pl_decoder_apart(pl_decoder *d, const pl_decoder_memory *memory)
         if (memory->formats & 1u << f && !pl_image_missing((pl_image_format)f))
             d->box->formats |= 1u << f;
     return start(d->box);
+}
+
+void pl_decoder_use_ring(pl_decoder *d, const pl_decoder_ring *ring)
+{
+    if (!d->box) return;
+    d->box->ring = *ring;
+    if (d->box->sandbox) pl_sandbox_rest(d->box->sandbox);
 }
 
 int pl_decoder_pid(const pl_decoder *d)
@@ -188,6 +199,14 @@ static void copy_past(uint8_t *to, const uint8_t *from, size_t n)
     memcpy(to, from, n);
 }
 
+/* Whether n bytes lie in the shared part of a buffer of the ring. */
+static bool in_ring(const pl_decoder_ring *r, const uint8_t *to, size_t n)
+{
+    if (!r->pixels || to < r->at || to >= r->at + r->stride * (size_t)r->depth) return false;
+    size_t in_buffer = (size_t)(to - r->at) % r->stride;
+    return in_buffer + n <= r->pixels;
+}
+
 pl_status pl__box_decode(struct pl_image_box *b, const void *bytes, size_t n,
                          const pl_image_info *info, int w, int h, uint8_t *rgb)
 {
@@ -196,8 +215,10 @@ pl_status pl__box_decode(struct pl_image_box *b, const void *bytes, size_t n,
     PL_TRY(begin(b, CALL_DECODE, bytes, n, info, &r));
     r->w = w;
     r->h = h;
+    bool there = in_ring(&b->ring, rgb, (size_t)w * (size_t)h * 3);
+    if (there) r->to = (uintptr_t)rgb;
     PL_TRY(pl_sandbox_run(b->sandbox));
-    if (rgb != b->m.pixels) copy_past(rgb, b->m.pixels, (size_t)w * (size_t)h * 3);
+    if (!there && rgb != b->m.pixels) copy_past(rgb, b->m.pixels, (size_t)w * (size_t)h * 3);
     return PL_OK;
 }
 

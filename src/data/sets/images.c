@@ -211,6 +211,18 @@ pl_status pl_image_set_open(const pl_image_set_opts *o, pl_image_set **out)
     return PL_OK;
 }
 
+void pl_image_set_use_ring(pl_image_set *s, int threads, const pl_decoder_ring *ring)
+{
+    pl_decoder_ring shared = *ring;
+    if (!s->o.threads || !s->threads[0].file.shared) return; /* decoders are in this process */
+    for (int i = 0; i < ring->depth; i++) {
+        size_t n = pl_sandbox_share(ring->at + (size_t)i * ring->stride, ring->pixels);
+        if (n < shared.pixels) shared.pixels = n;
+    }
+    for (int i = 0; i < threads && i < s->o.threads; i++)
+        pl_decoder_use_ring(s->threads[i].decoder, &shared);
+}
+
 static void close_thread(pl_image_thread *t)
 {
     const pl_image_range *ranges[4] = {&t->file, &t->pixels, &t->resized, &t->work};

@@ -46,6 +46,9 @@ typedef struct pl_image_set pl_image_set;
 
 pl_status pl_image_set_open(const pl_image_set_opts *o, pl_image_set **out) PL_MUST_USE;
 void pl_image_set_close(pl_image_set *s);
+/* Lets the sandboxes of the first `threads` threads decode into a ring of batches, whose pixels it
+ * replaces with shared pages; before these threads read. */
+void pl_image_set_use_ring(pl_image_set *s, int threads, const pl_decoder_ring *ring);
 const pl_items *pl_image_set_items(const pl_image_set *s);
 /* Replaces every label k by label[k]. Call it before samples are read. */
 void pl_image_set_relabel(pl_image_set *s, const int32_t *label);

@@ -127,6 +127,7 @@ static pl_status make(pl_loader *l)
     PL_TRY(pl_sys_map(l->stride * (size_t)l->o.depth, &p));
     l->buffers = p;
     l->mapped = l->stride * (size_t)l->o.depth;
+    if (l->o.ring) l->o.ring(l->o.ctx, p, l->stride, l->o.depth);
     return start_workers(l);
 }
 

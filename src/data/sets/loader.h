@@ -21,12 +21,16 @@ typedef struct pl_loader pl_loader;
 /* Writes the batch at position into buffer. worker is in [0, workers): for scratch memory. */
 typedef pl_status (*pl_loader_fill_fn)(void *ctx, int64_t position, void *buffer, int worker);
 
+/* Called once, before a worker starts, with the ring: buffers begin at a page, stride apart. */
+typedef void (*pl_loader_ring_fn)(void *ctx, void *buffers, size_t stride, int depth);
+
 typedef struct pl_loader_opts {
     int workers; /* at least 1 */
     int depth;   /* batches in the ring; at least 1 */
     size_t buffer_bytes;
     int64_t first; /* position to begin with */
     pl_loader_fill_fn fill;
+    pl_loader_ring_fn ring; /* may be NULL */
     void *ctx;
 } pl_loader_opts;
 

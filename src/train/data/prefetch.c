@@ -1,7 +1,7 @@
 /* prefetch.c - see prefetch.h.
  *
  * A buffer of the ring holds one micro-batch: every input of the training programs, each aligned,
- * then the numbers of the samples and their passes. Images are stored as bytes where every value is
+ * pictures first, then the numbers of the samples and their passes. Images are stored as bytes where every value is
  * one of 256, a quarter of f32, and are converted to f32 when they are copied into the program's
  * input. A buffer whose batch several programs or updates read is kept until another batch is read.
  */
@@ -47,6 +47,7 @@ struct pl_prefetch {
     pl_arena mem;
     layout *layouts; /* by bucket */
     size_t bytes;    /* of the largest */
+    size_t pixels;   /* first bytes of a buffer that are pixels in every bucket */
     bool bytes_form; /* images are stored as bytes */
     int workers;
     pl_loader *loader;         /* NULL: no worker threads, the caller reads */
@@ -435,6 +436,24 @@ bool pl_prefetch_ready(pl_run *r, int64_t number)
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
+/* Whether an input has bytes of pictures, any value of which is valid: decoders may write them. */
+static bool is_picture(const pl_run *r, const place *p)
+{
+    return p->bytes || (p->type.dtype == PL_U8 && pl__images_has(r, p->name));
+}
+
+/* Shares the pixels of the ring with the sandboxes of the workers, nothing else of it. */
+static void share_ring(void *ctx, void *buffers, size_t stride, int depth)
+{
+    pl_run *r = ctx;
+    if (r->data.images)
+        pl__images_share(r, r->data.prefetch->workers,
+                         &(pl_decoder_ring){.at = buffers,
+                                            .stride = stride,
+                                            .depth = depth,
+                                            .pixels = r->data.prefetch->pixels});
+}
+
 static pl_status lay_out_bucket(pl_run *r, pl_prefetch *in, int bucket)
 {
     layout *l = &in->layouts[bucket];
@@ -446,9 +465,16 @@ static pl_status lay_out_bucket(pl_run *r, pl_prefetch *in, int bucket)
     input_walk w = {.r = r, .bucket = bucket};
     for (place p; next_input(&w, &p);) {
         in->bytes_form |= p.bytes;
-        p.at = l->samples_at;
-        l->samples_at += aligned(place_bytes(&p));
         l->places[l->n++] = p;
+    }
+    for (int pictures = 1; pictures >= 0; pictures--) {
+        for (int i = 0; i < l->n; i++) {
+            place *p = &l->places[i];
+            if (is_picture(r, p) != (pictures == 1)) continue;
+            p->at = l->samples_at;
+            l->samples_at += aligned(place_bytes(p));
+        }
+        if (pictures && (bucket == 0 || l->samples_at < in->pixels)) in->pixels = l->samples_at;
     }
     return PL_OK;
 }
@@ -484,6 +510,7 @@ pl_status pl_prefetch_open(pl_run *r)
                         .buffer_bytes = in->bytes,
                         .first = r->steps.done * r->build->accumulate,
                         .fill = fill_ring,
+                        .ring = share_ring,
                         .ctx = r};
     return pl_loader_new(&o, &in->loader);
 }

@@ -291,6 +291,20 @@ bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type,
     return false;
 }
 
+bool pl__images_has(const pl_run *r, const char *name)
+{
+    const pl_image_feed *f = r->recipe->images;
+    if (!f || !pl__images_wanted(r) || is_made(f, name)) return false;
+    for (const pl_image_input *i = f->images; i && i->name; i++)
+        if (strcmp(i->name, name) == 0) return true;
+    return false;
+}
+
+void pl__images_share(pl_run *r, int threads, const pl_decoder_ring *ring)
+{
+    pl_image_set_use_ring(r->data.images->set, threads, ring);
+}
+
 static pl_augment augment_of(const pl_config *c)
 {
     int n;

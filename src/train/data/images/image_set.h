@@ -60,6 +60,10 @@ int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
  * represent it; pl_bytes_widen(low, high) converts them to the input. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high);
+/* Whether images fill the input, and no recipe changes what they are. */
+bool pl__images_has(const pl_run *r, const char *name);
+/* Lets the decoders of the first `threads` reading threads write into a ring of batches. */
+void pl__images_share(pl_run *r, int threads, const pl_decoder_ring *ring);
 /* Size and layout of an image input of a program, [C,H,W] or [H,W,C]; w is 0 when the program does
  * not read it. */
 pl_status pl__image_shape(const pl_image_input *in, const pl_program *p,
