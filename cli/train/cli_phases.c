@@ -2,15 +2,20 @@
  *
  * Each phase is planned in a separate program, as each phase is trained in one. Otherwise the
  * memory that planning leaves behind would count as overhead of the next phase, and pages that a
- * forked process has not touched yet would be missing.
+ * forked process has not touched yet would be missing. The program ends with the one that started
+ * it, and is ended when that one is asked to stop.
  */
 #include "cli_phases.h"
 
+#include "signals.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,12 +79,34 @@ void phases_answer(const cli_args *a, const char *memory)
 }
 
 /* Executes the same command line, with the number of the phase in the environment. */
-static void ask_in_child(const cli_args *a, int number, int to)
+static void ask_in_child(const cli_args *a, int number, int to, pid_t parent)
 {
     char text[64];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
     snprintf(text, sizeof text, "%d %d", number, to);
     if (setenv(ASKED, text, 1) == 0 && fcntl(to, F_SETFD, 0) == 0) execv("/proc/self/exe", a->argv);
     _exit(1);
+}
+
+/* Reads what the child writes, up to n bytes. A signal to stop ends the child: there is nothing to
+ * save. */
+static size_t read_answer(int from, pid_t child, void *to, size_t n)
+{
+    enum { LOOK_MS = 100 };
+    struct pollfd at = {.fd = from, .events = POLLIN};
+    size_t got = 0;
+    bool told = false;
+    while (got < n) {
+        if (signals.stop && !told) told = kill(child, SIGKILL) == 0;
+        if (poll(&at, 1, LOOK_MS) <= 0) continue;
+        ssize_t k = read(from, (char *)to + got, n - got);
+        if (k > 0)
+            got += (size_t)k;
+        else if (k == 0 || errno != EINTR)
+            break;
+    }
+    return got;
 }
 
 static pl_status plan_in_child(const cli_args *a, const char *memory, int number, phase_row *row)
@@ -89,23 +116,19 @@ static pl_status plan_in_child(const cli_args *a, const char *memory, int number
     size_t got = 0;
     if (pipe2(pipes, O_CLOEXEC) != 0) return plan_here(a, memory, number, row);
     fflush(NULL);
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     if (child == 0) {
         close(pipes[0]);
-        ask_in_child(a, number, pipes[1]);
+        ask_in_child(a, number, pipes[1], parent);
     }
     close(pipes[1]);
-    while (child > 0 && got < sizeof w) {
-        ssize_t n = read(pipes[0], (char *)&w + got, sizeof w - got);
-        if (n > 0)
-            got += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            break;
-    }
+    if (child > 0) got = read_answer(pipes[0], child, &w, sizeof w);
     close(pipes[0]);
     if (child < 0) return plan_here(a, memory, number, row);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
+    if (got < sizeof w && signals.stop)
+        return pl_fail(PL_ERR_STOPPED, "planning of the phases was stopped");
     if (got < sizeof w) {
         cli_error("planning of phase %d died%s", number,
                   WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
