@@ -242,3 +242,23 @@ double cli_seconds(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+ssize_t cli_line(char **line, size_t *cap, FILE *f)
+{
+    const size_t most = (size_t)64 << 20;
+    size_t n = 0;
+    int c;
+    while ((c = getc_unlocked(f)) != EOF) {
+        if (n + 2 > *cap) {
+            size_t more = *cap ? 2 * *cap : 256;
+            char *p = n < most ? realloc(*line, more) : NULL;
+            if (!p) return -1;
+            *line = p;
+            *cap = more;
+        }
+        (*line)[n++] = (char)c;
+        if (c == '\n') break;
+    }
+    if (n) (*line)[n] = 0;
+    return n ? (ssize_t)n : -1;
+}

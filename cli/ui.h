@@ -109,6 +109,9 @@ const char *cli_ms(double ms); /* "3.20 ms", "120 ms", "4.5 s", "1 h 18 min" */
 const char *cli_duration(double seconds);
 const char *cli_clock(double seconds);
 double cli_seconds(void); /* monotonic clock */
+/* As getline(3), but a line of more than 64 MiB ends the reading: a log that was damaged or made by
+ * somebody else can have terabytes of zeros in a few blocks of disk. */
+ssize_t cli_line(char **line, size_t *cap, FILE *f);
 /* A bar of at most `cells` characters for a share in [0,1]. */
 const char *cli_bar(double share, int cells);
 

@@ -223,7 +223,7 @@ static bool same_log(const report *r, FILE *f, const struct stat *s)
     size_t cap = 0;
     if (!r->log.last) return r->log.at == 0;
     bool same = (uint64_t)s->st_ino == r->log.file && s->st_size >= r->log.at &&
-                fseek(f, (long)r->log.last_at, SEEK_SET) == 0 && getline(&line, &cap, f) > 0 &&
+                fseek(f, (long)r->log.last_at, SEEK_SET) == 0 && cli_line(&line, &cap, f) > 0 &&
                 strcmp(line, r->log.last) == 0;
     free(line);
     return same;
@@ -236,7 +236,7 @@ static void read_lines(report *r, FILE *f)
     size_t cap = 0;
     ssize_t n;
     if (fseek(f, (long)r->log.at, SEEK_SET) != 0) return;
-    while ((n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n') {
+    while ((n = cli_line(&line, &cap, f)) > 0 && line[n - 1] == '\n') {
         json_t *e = json_loads(line, 0, NULL);
         if (e) add_event(r, e);
         json_decref(e);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define ASKED "PLIMSOLL_PLANS_PHASE"
+enum { NOT_EXECUTED = 127 }; /* exit code of the child: /proc is not mounted */
 
 static pl_status plan_one(const cli_args *a, const char *memory, int number, phase_row *row)
 {
@@ -86,7 +87,7 @@ static void ask_in_child(const cli_args *a, int number, int to, pid_t parent)
     if (getppid() != parent) _exit(1);
     snprintf(text, sizeof text, "%d %d", number, to);
     if (setenv(ASKED, text, 1) == 0 && fcntl(to, F_SETFD, 0) == 0) execv("/proc/self/exe", a->argv);
-    _exit(1);
+    _exit(NOT_EXECUTED);
 }
 
 /* Reads what the child writes, up to n bytes. A signal to stop ends the child: there is nothing to
@@ -129,6 +130,8 @@ static pl_status plan_in_child(const cli_args *a, const char *memory, int number
     }
     if (got < sizeof w && signals.stop)
         return pl_fail(PL_ERR_STOPPED, "planning of the phases was stopped");
+    if (got == 0 && WIFEXITED(status) && WEXITSTATUS(status) == NOT_EXECUTED)
+        return plan_here(a, memory, number, row);
     if (got < sizeof w) {
         cli_error("planning of phase %d died%s", number,
                   WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL

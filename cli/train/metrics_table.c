@@ -1,6 +1,8 @@
 /* metrics_table.c - see metrics_table.h. */
 #include "metrics_table.h"
 
+#include "cli/ui.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -30,7 +32,7 @@ FILE *table_open(const char *path, int64_t from)
     size_t cap = 0;
     long at = 0;
     ssize_t n;
-    while ((n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n') {
+    while ((n = cli_line(&line, &cap, f)) > 0 && line[n - 1] == '\n') {
         if (at > 0 && atoll(line) > from) break;
         at += (long)n;
     }
@@ -134,9 +136,9 @@ static bool widen(metrics_table *t, const char *path, bool phases, int more)
     ssize_t n;
     snprintf(to, sizeof to, "%s.tmp-%ld", path, (long)getpid());
     FILE *f = plain_open(to, "we");
-    bool ok = f && fseek(t->f, 0, SEEK_SET) == 0 && getline(&line, &cap, t->f) > 0;
+    bool ok = f && fseek(t->f, 0, SEEK_SET) == 0 && cli_line(&line, &cap, t->f) > 0;
     if (ok) put_header(t, f, phases);
-    while (ok && (n = getline(&line, &cap, t->f)) > 0) {
+    while (ok && (n = cli_line(&line, &cap, t->f)) > 0) {
         fwrite(line, 1, (size_t)n - 1, f);
         for (int i = 0; i < more; i++) fputc(',', f);
         fputc('\n', f);
@@ -166,7 +168,7 @@ static bool fix_columns(metrics_table *t, const char *path, const pl_run *run, b
     char *line = NULL;
     size_t cap = 0;
     bool ok =
-        fseek(t->f, 0, SEEK_SET) == 0 && getline(&line, &cap, t->f) > 0 && read_columns(t, line);
+        fseek(t->f, 0, SEEK_SET) == 0 && cli_line(&line, &cap, t->f) > 0 && read_columns(t, line);
     free(line);
     int known = t->n;
     if (!ok || !add_terms(t, run)) return false;

@@ -216,7 +216,7 @@ static long kept_bytes(FILE *log, uint64_t log_bytes)
     long at = (long)log_bytes;
     if (fseek(log, 0, SEEK_END) != 0 || ftell(log) < at) return -1;
     if (fseek(log, at, SEEK_SET) != 0) return -1;
-    for (ssize_t n; (n = getline(&line, &cap, log)) > 0 && line[n - 1] == '\n' &&
+    for (ssize_t n; (n = cli_line(&line, &cap, log)) > 0 && line[n - 1] == '\n' &&
                     strstr(line, "\"event\":\"checkpoint\"");)
         at += (long)n;
     free(line);

@@ -40,7 +40,12 @@ static pl_status emit(trainer *t, const char *event, members fill, const void *w
         pl_status rc = pl_json_finish(sinks[i]);
         /* Nobody reads the events: the run stops at the end of the step, and saves. */
         if (rc != PL_OK && i == 0 && signals.stop == SIGPIPE) continue;
-        if (rc != PL_OK) return rc;
+        if (rc != PL_OK) {
+            char why[256];
+            snprintf(why, sizeof why, "%s", pl_error_text());
+            return pl_fail(rc, "%s%s: %s", i ? t->folder.path : "standard output",
+                           i ? "/log.jsonl" : "", why);
+        }
     }
     return PL_OK;
 }

@@ -101,7 +101,10 @@ int pl_sys_open(const char *path, int flags, int mode)
     n_opens++;
     /* O_NONBLOCK: opening a named pipe to read must not wait for a writer. Files ignore it. */
     if ((flags & O_ACCMODE) == O_RDONLY) flags |= O_NONBLOCK;
-    return open(path, flags | O_CLOEXEC, mode);
+    int fd;
+    do fd = open(path, flags | O_CLOEXEC, mode); /* a network file system can be interrupted */
+    while (fd < 0 && errno == EINTR);
+    return fd;
 }
 
 pl_status pl_sys_read_file(const char *path, size_t max_bytes, char **out, size_t *len)

@@ -154,7 +154,9 @@ static pl_status start(int ranks, char **argv, pid_t *out)
     char *args[MOST];
     int n = 0;
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-    PL_FAIL_IF(len <= 0, PL_ERR_PEER, "cannot find the file of this program");
+    PL_FAIL_IF(
+        len <= 0, PL_ERR_PEER,
+        "cannot find the file of this program: /proc/self/exe cannot be read (is /proc mounted?)");
     self[len] = 0;
     snprintf(count, sizeof count, "%d", ranks);
     args[n++] = (char[]){"mpirun"};

@@ -10,6 +10,7 @@
 
 #include "base/sys.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,7 +230,7 @@ pl_status pl_json_finish(pl_json *j)
     size_t n = fwrite(j->text.text, 1, j->text.len, j->out);
     bool bad = n != j->text.len || fflush(j->out) != 0;
     j->text.len = 0;
-    PL_FAIL_IF(bad, PL_ERR_IO, "cannot write JSON output");
+    PL_FAIL_IF(bad, PL_ERR_IO, "cannot write JSON: %s", strerror(errno));
     return PL_OK;
 }
 

@@ -290,6 +290,7 @@ static pl_status cut(cutter *c, const ProtobufCMessageDescriptor *d, uint64_t po
     while (pos < end) {
         uint64_t key, n, begin = pos;
         PL_TRY(varint(c, &pos, end, &key));
+        if (key >> 3 == 0) return damaged(c, begin, "a field without a number");
         const ProtobufCFieldDescriptor *f = field_of(d, key >> 3);
         if (f && f->id >= RAW_AT && d == &tensor) f = NULL; /* ours alone */
         unsigned wire = (unsigned)(key & 7);

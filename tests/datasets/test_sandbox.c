@@ -100,6 +100,10 @@ TEST(sandbox_serves_and_is_replaced_when_it_ends)
     CHECK_OK(ask(s, DOUBLE, &n));
     CHECK_INT(n, 7);
     CHECK(pl_sandbox_pid(s) != pid);
+    /* nor does a process that is suspended hold the caller up */
+    kill(pl_sandbox_pid(s), SIGSTOP);
+    CHECK_OK(ask(s, DOUBLE, &n));
+    CHECK_INT(n, 15);
     /* signals of the caller's group do not end it */
     pid = pl_sandbox_pid(s);
     kill(pid, SIGTERM);

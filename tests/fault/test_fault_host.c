@@ -179,3 +179,56 @@ TEST(fault_a_cache_that_others_can_write_is_not_used)
                 d);
     CHECK_MSG(strstr(r.out, "\n700\n"), "%s%s", r.out, r.err);
 }
+
+/* A file of terabytes that takes no disk: refused by its first bytes, or read as far as it is a
+ * log. */
+TEST(fault_sparse_files_of_terabytes_end_soon)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && truncate -s 4T big.onnx && timeout 30 $P inspect big.onnx",
+                           pl_test_dir());
+    if (strstr(r.err, "truncate")) SKIP("the file system has no files of terabytes");
+    CHECK_MSG(r.code == 6 && strstr(r.err, "byte 0: a field without a number"), "%d: %s", r.code,
+              r.err);
+    r = cli_run("cd %s && $P train " FAULT_NET
+                "train.steps=1 --out run >log 2>&1 && truncate -s 4T "
+                "run/log.jsonl && timeout 30 $P report run && $P inspect run",
+                pl_test_dir());
+    CHECK_MSG(r.code == 6 && strstr(r.err, "wrote run/report.html"), "%d: %s", r.code, r.err);
+}
+
+/* `ulimit -t` would kill without a word: the run stops in time, and saves. */
+TEST(fault_a_limit_of_cpu_time_leaves_time_to_save)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && ulimit -t 2 && exec $P train " FAULT_NET
+                           "train.steps=100000000 checkpoint.every=0 --out run",
+                           pl_test_dir());
+    CHECK_MSG(r.code == 75, "exit code %d: %s", r.code, r.err);
+}
+
+/* Opening and reading is interrupted once (a network file system, a signal): nothing happens. */
+TEST(fault_an_interrupted_read_is_done_again)
+{
+    WANT_FAULTS();
+    CHECK_RUN(fault_free("train " FAULT_NET "train.steps=1 --out run"), 0, "");
+    setenv("FAULT_ERRNO", "4", 1);
+    fault f = {"read", "/run/", 0, "fail"};
+    long n = fault_count(&f, "inspect run");
+    CHECK_MSG(n > 10, "%ld reads", n);
+    for (f.k = 1; f.k <= n; f.k += pl_test_long() ? 1 : 7) {
+        cli_result r = fault_run(&f, "inspect run");
+        CHECK_MSG(r.code == 0, "read %ld: exit code %d: %s%s", f.k, r.code, r.out, r.err);
+    }
+    unsetenv("FAULT_ERRNO");
+}
+
+/* The log cannot grow: the message names it and says why. */
+TEST(fault_a_log_that_cannot_be_written_is_named)
+{
+    WANT_FAULTS();
+    fault f = {"write", "run/log.jsonl", 3, "always"};
+    cli_result r = fault_run(&f, "train " FAULT_NET "train.steps=9 --out run");
+    CHECK_MSG(r.code == 1 && strstr(r.err, "run/log.jsonl: cannot write JSON: No space left"),
+              "%d: %s", r.code, r.err);
+}

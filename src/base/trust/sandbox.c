@@ -252,7 +252,11 @@ static pl_status wait_for_sandbox(pl_sandbox *s)
     while (atomic_load(&s->board->turn) != TURN_CALLER) {
         wait_for_turn(s->board, TURN_SANDBOX, LOOK_MS);
         if (atomic_load(&s->board->turn) == TURN_CALLER) break;
-        pid_t ended = waitpid(s->pid, &state, WNOHANG);
+        pid_t ended = waitpid(s->pid, &state, WNOHANG | WUNTRACED);
+        if (ended == s->pid && WIFSTOPPED(state)) { /* the request and the end of the run wait */
+            kill(s->pid, SIGCONT);
+            continue;
+        }
         if (ended == s->pid || (ended < 0 && errno == ECHILD)) {
             s->pid = -1;
             s->killed = ended < 0 || (WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL);
@@ -283,7 +287,9 @@ static pl_status start(pl_sandbox *s)
     atomic_store(&s->board->turn, TURN_SANDBOX);
     s->pid = fork();
     if (s->pid == 0) live(&s->o, s->board, parent);
-    PL_FAIL_IF(s->pid < 0, PL_ERR_UNSUPPORTED, "cannot start a process for decoders: %s",
+    PL_FAIL_IF(s->pid < 0, PL_ERR_UNSUPPORTED,
+               "cannot start a process for decoders: %s (ulimit -u limits processes; "
+               "data.sandbox=off needs none)",
                strerror(errno));
     pl_status rc = wait_for_sandbox(s);
     if (rc != PL_OK) rc = PL_ERR_UNSUPPORTED;

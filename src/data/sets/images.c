@@ -219,7 +219,7 @@ void pl_image_set_use_ring(pl_image_set *s, int threads, const pl_decoder_ring *
         size_t n = pl_sandbox_share(ring->at + (size_t)i * ring->stride, ring->pixels);
         if (n < shared.pixels) shared.pixels = n;
     }
-    for (int i = 0; i < threads && i < s->o.threads; i++)
+    for (int i = 0; i < threads && i < s->o.threads && shared.pixels; i++)
         pl_decoder_use_ring(s->threads[i].decoder, &shared);
 }
 

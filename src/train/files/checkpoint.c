@@ -113,22 +113,32 @@ static uint64_t bytes_needed(const pl_run *r, bool leave)
     return sum;
 }
 
-/* Returns the bytes that this user may still write in the file system of dir; UINT64_MAX:
- * unknown. */
-static uint64_t bytes_free(const char *dir)
+/* What this user may still write in a file system; UINT64_MAX: unknown. */
+typedef struct room {
+    uint64_t bytes, files;
+} room;
+
+static room room_of(const char *dir)
 {
     struct statvfs v;
-    if (statvfs(dir, &v) != 0 || v.f_blocks == 0) return UINT64_MAX;
-    return (uint64_t)v.f_bavail * v.f_frsize;
+    room r = {UINT64_MAX, UINT64_MAX};
+    if (statvfs(dir, &v) != 0) return r;
+    if (v.f_blocks) r.bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    if (v.f_files) r.files = v.f_favail;
+    return r;
 }
 
-static pl_status fail_save(const char *dir, uint64_t need, uint64_t free_bytes, const char *why)
+static pl_status fail_save(const char *dir, uint64_t need, room left, const char *why)
 {
-    char a[32], b[32];
-    PL_FAIL(PL_ERR_IO, "cannot save %s: %s (a checkpoint takes %s, the disk has %s free)", dir, why,
-            pl_str_bytes(need, a, sizeof a),
-            free_bytes == UINT64_MAX ? "an unknown number of bytes"
-                                     : pl_str_bytes(free_bytes, b, sizeof b));
+    enum { FEW = 8 }; /* files of a checkpoint */
+    char a[32], b[32], files[64] = "";
+    if (left.files < FEW)
+        snprintf(files, sizeof files, " and room for %d more files", (int)left.files);
+    PL_FAIL(PL_ERR_IO, "cannot save %s: %s (a checkpoint takes %s, the disk has %s free%s)", dir,
+            why, pl_str_bytes(need, a, sizeof a),
+            left.bytes == UINT64_MAX ? "an unknown number of bytes"
+                                     : pl_str_bytes(left.bytes, b, sizeof b),
+            files);
 }
 
 /* The paths of a save. */
@@ -167,8 +177,9 @@ static pl_status save(pl_run *r, const places *p, pl_checkpoint *c)
 {
     bool leave;
     PL_TRY(pl__frozen_leave(r, &leave));
-    uint64_t need = bytes_needed(r, leave), room = bytes_free(p->parent);
-    if (room < need) return fail_save(p->dir, need, room, strerror(ENOSPC));
+    uint64_t need = bytes_needed(r, leave);
+    room left = room_of(p->parent);
+    if (left.bytes < need) return fail_save(p->dir, need, left, strerror(ENOSPC));
     PL_FAIL_IF(mkdir(p->temp, 0777) != 0 && errno != EEXIST, PL_ERR_IO, "cannot make folder %s: %s",
                p->temp, strerror(errno));
     fill_head(r, c);
@@ -176,10 +187,10 @@ static pl_status save(pl_run *r, const places *p, pl_checkpoint *c)
     if (rc == PL_OK) rc = move_into_place(p);
     if (rc == PL_OK) return rc;
     char why[512];
-    room = bytes_free(p->parent);
+    left = room_of(p->parent);
     pl__checkpoint_remove(p->temp);
     snprintf(why, sizeof why, "%s", pl_error_text());
-    return rc == PL_ERR_IO ? fail_save(p->dir, need, room, why) : rc;
+    return rc == PL_ERR_IO ? fail_save(p->dir, need, left, why) : rc;
 }
 
 pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c)

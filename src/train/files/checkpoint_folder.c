@@ -215,7 +215,8 @@ static pl_status lock_file(pl_folder *f, const char *path, bool *gone)
     char pid[32] = "";
     struct stat held, named;
     f->lock = pl_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
-    PL_FAIL_IF(f->lock < 0, PL_ERR_IO, "cannot write into %s: %s", f->path, strerror(errno));
+    PL_FAIL_IF(f->lock < 0, PL_ERR_IO, "cannot write into %s: file lock: %s", f->path,
+               strerror(errno));
     if (!lock_free(f->lock)) {
         ssize_t n = pread(f->lock, pid, sizeof pid - 1, 0);
         pid[n > 0 ? n : 0] = 0;
