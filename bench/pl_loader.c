@@ -5,8 +5,8 @@
  * Both decode the same files from the page cache: libturbojpeg from bytes in memory with one handle
  * per thread; the loader from the folder to batches of 8 images, f32 and then u8. Runs alternate,
  * and the median counts. The ratio is the rate of the loader over the rate of the library; beside
- * it is the ratio of processor time per image, which other programs on the machine disturb less, and
- * for the sandbox the ratio of the least processor times of all runs, which they disturb least.
+ * it is the ratio of processor time per image, which other programs on the machine disturb less,
+ * and for the sandbox the ratio of the least processor times, which they disturb least.
  */
 #include "base/sys.h"
 #include "base/trust/sandbox.h"

@@ -191,8 +191,8 @@ TEST(sandbox_writes_only_the_shared_pages_of_a_ring)
 }
 
 /* ---- pictures --------------------------------------------------------------------------- */
-/* JPEGs of the size that a batch wants are decoded where the batch lies; one that reaches beyond the
- * shared pages is copied. The bytes are the same. */
+/* JPEGs of the size that a batch wants are decoded where the batch lies; one that reaches beyond
+ * the shared pages is copied. The bytes are the same. */
 TEST(sandbox_decodes_into_the_ring)
 {
     WANT_SANDBOX();

@@ -2,9 +2,10 @@
  *
  * The bytes of the file, the pixels and the memory of a resize are shared, so a request is a few
  * numbers. Pixels that lie in the shared part of a ring of batches are decoded there: copying them
- * costs 5 to 7 % of decoding a JPEG. The format of a file is read here, from its first bytes, because its library must be
- * open before the sandbox starts; everything else that the file says comes from the sandbox and is
- * checked: a name of colours by a list, a size against the limits and the room for pixels.
+ * costs 5 to 7 % of decoding a JPEG. The format of a file is read here, from its first bytes,
+ * because its library must be open before the sandbox starts; everything else that the file says
+ * comes from the sandbox and is checked: a name of colours by a list, a size against the limits and
+ * the room for pixels.
  */
 #include "base/trust/sandbox.h"
 #include "data/image/image_int.h"
