@@ -1,9 +1,10 @@
 /* prefetch.c - see prefetch.h.
  *
  * A buffer of the ring holds one micro-batch: every input of the training programs, each aligned,
- * pictures first, then the numbers of the samples and their passes. Images are stored as bytes where every value is
- * one of 256, a quarter of f32, and are converted to f32 when they are copied into the program's
- * input. A buffer whose batch several programs or updates read is kept until another batch is read.
+ * pictures first, then the numbers of the samples and their passes. Images are stored as bytes
+ * where every value is one of 256, a quarter of f32, and are converted to f32 when they are copied
+ * into the program's input. A buffer whose batch several programs or updates read is kept until
+ * another batch is read.
  */
 #include "train/data/prefetch.h"
 
