@@ -88,9 +88,10 @@ static pl_val lstm_layer(cloud *k, pl_val x, int i)
     pl_nn_init init = pl_nn_uniform(-bound, bound);
     pl_val w = pl_nn_param(m, pl_nn_name(m, "weight_ih_l%d", i), PL_DIMS(4 * n, in), init);
     pl_val u = pl_nn_param(m, pl_nn_name(m, "weight_hh_l%d", i), PL_DIMS(4 * n, n), init);
-    pl_val bias = pl_add(g, pl_nn_param(m, pl_nn_name(m, "bias_ih_l%d", i), PL_DIMS(4 * n), init),
-                         pl_nn_param(m, pl_nn_name(m, "bias_hh_l%d", i), PL_DIMS(4 * n), init));
-    pl_val from_x = pl_linear(g, x, w, bias), h = PL_NO_VAL, cell = PL_NO_VAL, gate[4], out[64];
+    pl_val of_x = pl_nn_param(m, pl_nn_name(m, "bias_ih_l%d", i), PL_DIMS(4 * n), init);
+    pl_val of_h = pl_nn_param(m, pl_nn_name(m, "bias_hh_l%d", i), PL_DIMS(4 * n), init);
+    pl_val from_x = pl_linear(g, x, w, pl_add(g, of_x, of_h)), h = PL_NO_VAL, cell = PL_NO_VAL;
+    pl_val gate[4], out[64];
     for (int64_t t = 0; t < k->frames; t++) {
         pl_val all = at_time(g, from_x, t);
         if (t > 0) all = pl_add(g, all, pl_linear(g, h, u, PL_NO_VAL));

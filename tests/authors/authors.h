@@ -139,8 +139,9 @@ pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, 
 /* The authors' weight files to slots and back: exports them in the form "authors" from a run of
  * this configuration. `theirs`: the files or the folder to read, as init_from takes them; `out`:
  * name of the file that the form writes, NULL: the form writes a folder. Every tensor must come
- * back with its name, shape and, in their number format, its bytes, and no other; tables that
- * export computes may differ in rounding. One line. */
+ * back with its name, shape and, in their number format, its bytes, and no other, in their order
+ * unless the file is one of authors_merge; tables that export computes may differ in rounding. One
+ * line. */
 void authors_round_trip(authors *a, const char *config, const authors_keys *k, const char *theirs,
                         const char *out);
 

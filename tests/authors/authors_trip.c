@@ -122,6 +122,26 @@ static pl_status compare_sets(trip *p)
     return PL_OK;
 }
 
+/* The first name of theirs that follows another one than in our file; NULL: the order is theirs. */
+static const char *other_order(const pl_st_reader *theirs, const pl_st_reader *ours)
+{
+    int n = pl_st_count(theirs);
+    if (pl_st_count(ours) != n) return NULL; /* other tensors: the comparison names them */
+    for (int i = 0; i < n; i++)
+        if (strcmp(pl_st_at(theirs, i)->name, pl_st_at(ours, i)->name) != 0)
+            return pl_st_at(theirs, i)->name;
+    return NULL;
+}
+
+static void compare_order(trip *p)
+{
+    if (pl_st_set_files(p->theirs) != pl_st_set_files(p->ours)) return;
+    for (int f = 0; f < pl_st_set_files(p->theirs); f++) {
+        const char *name = other_order(pl_st_set_file(p->theirs, f), pl_st_set_file(p->ours, f));
+        if (name && !p->other++) p->first = name;
+    }
+}
+
 static void print(authors *a, const trip *p)
 {
     char note[640], tables[64] = "";
@@ -169,6 +189,8 @@ void authors_round_trip(authors *a, const char *config, const authors_keys *k, c
     if (rc == PL_OK) rc = pl_st_set_open(path, &p.ours);
     p.run = run;
     if (rc == PL_OK) rc = compare_sets(&p);
+    bool merged = strncmp(theirs, a->dir, strlen(a->dir)) != 0; /* its order is ours */
+    if (rc == PL_OK && !merged) compare_order(&p);
     if (rc == PL_OK)
         print(a, &p);
     else
