@@ -31,12 +31,13 @@ pl_status pl_trace_parse(const char *text, size_t len, pl_trace *out) PL_MUST_US
 pl_status pl_trace_read(const char *path, pl_trace *out) PL_MUST_USE;
 
 /* trace_budgets.c: finds a plan within opts->budget_bytes. Over calls with rising budgets the cost
- * never rises up to 1000 units, and rarely beyond. `scale` is the peak that budgets are shares of.
- * opts->pool is not used. PL_ERR_FIT when no plan is found. */
+ * never rises. opts->pool is not used; opts->effort is for each search of the ladder. PL_ERR_FIT
+ * when no plan is found: the message names the smallest budget that has one. */
 pl_status pl_trace_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
-                         uint64_t scale, pl_recompute_plan **out) PL_MUST_USE;
+                         pl_recompute_plan **out) PL_MUST_USE;
 /* Finds one plan for each of n budgets, in any order; NULL for a budget without a plan. The cost
- * never rises with the budget. opts->budget_bytes is ignored; opts->effort is for each budget. */
+ * never rises with the budget, and is the one that pl_trace_climb finds. opts->budget_bytes is
+ * ignored. */
 pl_status pl_trace_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                          const uint64_t *budgets, uint32_t n, pl_recompute_plan **out) PL_MUST_USE;
 

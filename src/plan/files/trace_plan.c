@@ -11,10 +11,11 @@ static pl_recompute_opts options(double seconds)
 {
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     if (seconds > 0) {
-        o.effort = (uint64_t)(seconds * 1e9);
+        enum { SEARCHES = 20 }; /* of a ladder, about */
+        o.effort = (uint64_t)(seconds * 1e9 / SEARCHES);
         /* One unit of effort takes about a nanosecond; the time limit only ends a run that is far
          * off. */
-        o.time_limit_s = 10 + 4 * seconds;
+        o.time_limit_s = 60 + 10 * seconds;
     }
     return o;
 }
@@ -65,7 +66,7 @@ pl_status pl_plan_trace(const char *path, double share, double seconds, const ch
     PL_TRY(pl_trace_read(path, &t));
     uint64_t from = pl_sys_now_ns();
     pl_status s = budget_of(&t, share, &o.budget_bytes);
-    if (s == PL_OK) s = pl_trace_climb(&t.problem, &o, t.peak_bytes, &plan);
+    if (s == PL_OK) s = pl_trace_climb(&t.problem, &o, &plan);
     if (s == PL_OK) s = report_of(&t, plan, o.budget_bytes, from, report);
     if (s == PL_OK && out) s = pl_trace_write(&t, plan, out);
     pl_recompute_plan_free(plan);

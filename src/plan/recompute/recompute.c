@@ -276,11 +276,12 @@ pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *unit, uint3
     if (!(b->opts->off & PL_RECOMPUTE_NO_FILL) && b->work.n > b->m->n_units)
         PL_TRY(pl__recompute_fill(b->eval, &b->work, b->budget));
     if (b->seq.n && b->work.cost >= b->seq.cost) return PL_OK;
+    if (b->work.cost < b->floor) return PL_OK;
     if (better) *better = true;
     return pl__recompute_seq_copy(&b->seq, &b->work);
 }
 
-static pl_status offer_once(pl__recompute_best *b)
+pl_status pl__recompute_offer_once(pl__recompute_best *b)
 {
     pl__recompute_seq all = {0};
     pl_status s = PL_OK;
@@ -304,7 +305,7 @@ static pl_status offer_pool(pl__recompute_best *b)
 
 pl_status pl__recompute_compete(pl__recompute_best *b)
 {
-    PL_TRY(offer_once(b));
+    PL_TRY(pl__recompute_offer_once(b));
     if (b->optimal) return PL_OK;
     PL_TRY(offer_pool(b));
     if (!(b->opts->off & PL_RECOMPUTE_NO_CHAIN)) PL_TRY(pl__recompute_chain(b));
@@ -414,7 +415,7 @@ pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq
 }
 
 /* ---- entry points ----------------------------------------------------------------------- */
-static pl_status refuse_below_bound(const pl__recompute *m, uint64_t budget)
+pl_status pl__recompute_refuse_below_bound(const pl__recompute *m, uint64_t budget)
 {
     uint64_t bound;
     uint32_t unit;
@@ -433,7 +434,7 @@ static pl_status refuse_below_bound(const pl__recompute *m, uint64_t budget)
 static pl_status solve(const pl__recompute *m, const pl_recompute_opts *opts, pl__recompute_best *b)
 {
     PL_TRY(pl__recompute_best_init(b, m, opts));
-    PL_TRY(refuse_below_bound(m, b->budget));
+    PL_TRY(pl__recompute_refuse_below_bound(m, b->budget));
     return pl__recompute_compete(b);
 }
 
@@ -442,7 +443,7 @@ static pl_status fail_unfound(const pl__recompute *m, const pl_recompute_opts *o
     uint64_t minimum;
     PL_FAIL_IF(opts->off & PL_RECOMPUTE_NO_MINIMUM, PL_ERR_FIT, "no plan found for %llu bytes",
                (unsigned long long)opts->budget_bytes);
-    PL_TRY(pl__recompute_minimum(m, opts, opts->budget_bytes, &minimum));
+    PL_TRY(pl__recompute_minimum(m, opts, opts->budget_bytes, &minimum, NULL));
     PL_FAIL(PL_ERR_FIT, "no plan found for %llu bytes; the smallest budget with one is %llu bytes",
             (unsigned long long)opts->budget_bytes, (unsigned long long)minimum);
 }
@@ -455,7 +456,7 @@ pl_status pl_recompute_keep_all(const pl_recompute_problem *p, uint64_t *bytes)
     pl__recompute_best b = {0};
     pl_status s = pl__recompute_build(p, &m);
     if (s == PL_OK) s = pl__recompute_best_init(&b, &m, &defaults);
-    if (s == PL_OK) s = offer_once(&b);
+    if (s == PL_OK) s = pl__recompute_offer_once(&b);
     if (s == PL_OK) *bytes = b.seq.peak;
     pl__recompute_best_release(&b);
     pl_arena_release(&m.arena);

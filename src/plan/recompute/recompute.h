@@ -140,4 +140,20 @@ pl_status pl_recompute_descend(pl_recompute_descent *d, uint64_t *bytes,
                                pl_recompute_plan **plan) PL_MUST_USE;
 void pl_recompute_descent_free(pl_recompute_descent *d); /* NULL is fine */
 
+/* The ladder: plans for rising budgets, from the minimum to the keep-all plan; see
+ * recompute_ladder.c. Its plans depend on the problem, the effort, the seed and `off` only, and the
+ * cost never rises with the budget.
+ *
+ * pl_recompute_ladder_new finds the minimum. opts->budget_bytes and opts->pool are ignored;
+ * opts->effort is the work of the searches at one rung. Everything is borrowed. */
+typedef struct pl_recompute_ladder pl_recompute_ladder;
+pl_status pl_recompute_ladder_new(const pl_recompute_problem *p, const pl_recompute_opts *opts,
+                                  pl_recompute_ladder **out) PL_MUST_USE;
+/* Returns the plan for a budget, which the caller owns. Budgets must not fall from call to call.
+ * PL_ERR_FIT below the minimum: the message names the minimum, or proves by a unit that no plan
+ * exists. */
+pl_status pl_recompute_ladder_plan(pl_recompute_ladder *l, uint64_t budget,
+                                   pl_recompute_plan **out) PL_MUST_USE;
+void pl_recompute_ladder_free(pl_recompute_ladder *l); /* NULL is fine */
+
 #endif

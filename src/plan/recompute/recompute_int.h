@@ -11,6 +11,7 @@
  *   recompute_chain.c    the dynamic program over cut points
  *   recompute_exact.c    best-first search for small problems
  *   recompute_minimum.c  the smallest budget
+ *   recompute_ladder.c   plans for rising budgets
  */
 #ifndef PL_PLAN_RECOMPUTE_INT_H
 #define PL_PLAN_RECOMPUTE_INT_H
@@ -122,6 +123,7 @@ typedef struct pl__recompute_best {
     uint64_t budget;
     pl__recompute_seq seq;  /* seq.n = 0 until a plan fits */
     pl__recompute_seq work; /* the candidate being improved */
+    double floor;           /* cheaper candidates are not kept; 0: none */
     uint64_t least_peak;    /* lowest peak of any candidate seen, fitting or not */
     uint64_t deadline_ns;   /* 0: none */
     bool optimal;           /* nothing cheaper exists */
@@ -141,6 +143,10 @@ pl_status pl__recompute_hand_out(const pl__recompute *m, const pl__recompute_seq
  * *better (may be NULL) says so. */
 pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *unit, uint32_t n,
                               const char *strategy, bool *better) PL_MUST_USE;
+/* Offers the keep-all plan; nothing is cheaper, so b->optimal is set when it fits. */
+pl_status pl__recompute_offer_once(pl__recompute_best *b) PL_MUST_USE;
+/* PL_ERR_FIT with the unit and the bytes when the budget is below the lower bound. */
+pl_status pl__recompute_refuse_below_bound(const pl__recompute *m, uint64_t budget) PL_MUST_USE;
 bool pl__recompute_late(const pl__recompute_best *b);
 /* Whether the caller has aborted the search. */
 static inline bool pl__recompute_stopped(const pl__recompute_best *b)
@@ -148,12 +154,36 @@ static inline bool pl__recompute_stopped(const pl__recompute_best *b)
     return pl_asked(b->opts->stop);
 }
 
+/* The best settings so far, best first: the search over weights starts from them. */
+enum { PL__RECOMPUTE_STARTS = 6 };
+typedef struct pl__recompute_starts {
+    pl__recompute_setting set[PL__RECOMPUTE_STARTS];
+    double cost[PL__RECOMPUTE_STARTS];
+    uint32_t n;
+} pl__recompute_starts;
+/* Runs at most `most` settings of the grid at b->budget and offers what they find. */
+pl_status pl__recompute_grid(pl__recompute_best *b, pl__recompute_sim *sim, uint32_t most,
+                             pl__recompute_starts *st) PL_MUST_USE;
+/* The search over weights. It remembers the setting and the weights that it ended with. */
+typedef struct pl__recompute_search pl__recompute_search;
+pl_status pl__recompute_search_new(pl__recompute_best *b, pl__recompute_sim *sim,
+                                   pl__recompute_search **out) PL_MUST_USE;
+void pl__recompute_search_free(pl__recompute_search *s); /* NULL is fine */
+/* Searches at b->budget from each of the settings, then from the best result. */
+pl_status pl__recompute_search_from(pl__recompute_search *s, const pl__recompute_starts *st,
+                                    uint64_t effort) PL_MUST_USE;
+/* Copies what a later search depends on: both are searches of the same problem. */
+void pl__recompute_search_copy(pl__recompute_search *to, const pl__recompute_search *from);
+/* Searches at b->budget from the weights that the last search ended with. */
+pl_status pl__recompute_search_on(pl__recompute_search *s, uint64_t effort) PL_MUST_USE;
 /* Runs the simulator over its grid of settings, the exact search, then the search over weights. */
 pl_status pl__recompute_simulate(pl__recompute_best *b) PL_MUST_USE;
 pl_status pl__recompute_chain(pl__recompute_best *b) PL_MUST_USE;
-/* Finds the smallest budget with a plan; `refused`: a full search has found nothing there. */
+/* Finds the smallest budget with a plan, and the plan (NULL: not wanted); `refused`: a full search
+ * has found nothing there. */
 pl_status pl__recompute_minimum(const pl__recompute *m, const pl_recompute_opts *opts,
-                                uint64_t refused, uint64_t *bytes) PL_MUST_USE;
+                                uint64_t refused, uint64_t *bytes,
+                                pl__recompute_seq *plan) PL_MUST_USE;
 /* Does nothing on problems that are too large for it. */
 pl_status pl__recompute_exact(pl__recompute_best *b) PL_MUST_USE;
 

@@ -3,7 +3,7 @@
  * Finding a plan is quick and giving up is slow, so quick searches come first: what they find, a
  * full search finds too. They bisect the range between the lower bound and the smallest budget with
  * a plan, to some thousandths; on very large problems, where a search near the end takes a second,
- * to one hundredth. On small problems full searches then try budgets a little below that result,
+ * to some hundredths. On small problems full searches then try budgets a little below that result,
  * which the quick searches may have missed.
  *
  * Invariant: a search with the same options succeeds at every budget that the descent reports.
@@ -21,6 +21,7 @@ enum {
     WHOLE = 4,
     SMALL = 1000, /* units */
     LARGE = 3000,
+    HUGE = 20000,
 };
 
 typedef struct way {
@@ -63,7 +64,9 @@ static void way_init(way *w, const pl__recompute *m, const pl_recompute_opts *op
                .opts = opts,
                .quick = true,
                .left = QUICK,
-               .parts = m->n_units > LARGE ? 100 : 400};
+               .parts = m->n_units > HUGE    ? 30
+                        : m->n_units > LARGE ? 100
+                                             : 400};
     if (opts->time_limit_s > 0)
         w->deadline_ns = pl_sys_now_ns() + (uint64_t)(opts->time_limit_s * 1e9);
     pl__recompute_lower_bound(m, &w->lo, &unit);
@@ -115,13 +118,14 @@ static pl_status go_down(way *w, bool *any)
 }
 
 pl_status pl__recompute_minimum(const pl__recompute *m, const pl_recompute_opts *opts,
-                                uint64_t refused, uint64_t *bytes)
+                                uint64_t refused, uint64_t *bytes, pl__recompute_seq *plan)
 {
     way w;
     pl_status s = PL_OK;
     way_init(&w, m, opts, refused);
     for (bool any = true; s == PL_OK && any;) s = go_down(&w, &any);
     if (s == PL_OK) *bytes = w.found;
+    if (s == PL_OK && plan) s = pl__recompute_seq_copy(plan, &w.plan);
     pl__recompute_seq_release(&w.plan);
     return s;
 }
@@ -132,7 +136,7 @@ pl_status pl_recompute_minimum(const pl_recompute_problem *p, const pl_recompute
     static const pl_recompute_opts defaults = PL_RECOMPUTE_OPTS_INIT;
     pl__recompute m;
     pl_status s = pl__recompute_build(p, &m);
-    if (s == PL_OK) s = pl__recompute_minimum(&m, opts ? opts : &defaults, 0, bytes);
+    if (s == PL_OK) s = pl__recompute_minimum(&m, opts ? opts : &defaults, 0, bytes, NULL);
     pl_arena_release(&m.arena);
     return s;
 }

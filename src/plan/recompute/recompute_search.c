@@ -31,7 +31,6 @@ enum {
     MAX_CHANGES = 3,  /* weights changed at once */
     ANY_IN = 8,       /* one change in so many is of a buffer that need not have been dropped */
     LARGE = 500,      /* a buffer is large from this part of the budget on */
-    N_STARTS = 6,     /* settings that the search starts from */
     OFFER_UNITS = 40, /* work of tightening and filling, for each position */
 };
 
@@ -46,7 +45,8 @@ enum {
     N_FEW = 16,          /* when these settings have failed and the work exceeds */
     FAIL_UNITS = 200000, /* this for each unit, the budget is given up */
     N_PROBE = 3,         /* settings of a quick search, which stops at a cost of */
-    PROBE_COST = 4,      /* this many steps without recompute */
+    PROBE_COST = 4,      /* this many steps without recompute; */
+    PROBE_ONE = 20000,   /* one setting beyond this many units */
     N_LANES = 6,         /* settings that run at a time, */
     MANY_OPS = 800,      /* on problems of at least this many units */
 };
@@ -64,17 +64,10 @@ static pl__recompute_setting grid_setting(uint32_t i)
                                    .by_index = part == 2};
 }
 
-/* The best settings so far, best first. */
-typedef struct starts {
-    pl__recompute_setting set[N_STARTS];
-    double cost[N_STARTS];
-    uint32_t n;
-} starts;
-
-static void note_start(starts *st, const pl__recompute_setting *set, double cost)
+static void note_start(pl__recompute_starts *st, const pl__recompute_setting *set, double cost)
 {
-    uint32_t i = st->n < N_STARTS ? st->n++ : N_STARTS;
-    if (i == N_STARTS && cost >= st->cost[--i]) return;
+    uint32_t i = st->n < PL__RECOMPUTE_STARTS ? st->n++ : PL__RECOMPUTE_STARTS;
+    if (i == PL__RECOMPUTE_STARTS && cost >= st->cost[--i]) return;
     for (; i > 0 && st->cost[i - 1] > cost; i--) {
         st->cost[i] = st->cost[i - 1];
         st->set[i] = st->set[i - 1];
@@ -157,7 +150,8 @@ static void run_lane(void *ctx, int64_t i, int worker)
 }
 
 /* Runs settings `first` and following, at most one per lane, and offers their results. */
-static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32_t n, starts *st)
+static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32_t n,
+                         pl__recompute_starts *st)
 {
     for (uint32_t i = 0; i < n; i++) {
         l->lane[i].set = grid_setting(first + i);
@@ -170,15 +164,18 @@ static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32
         if (a->best.least_peak < b->least_peak) b->least_peak = a->best.least_peak;
         if (a->cost == HUGE_VAL) continue;
         note_start(st, &a->set, a->cost);
-        if (!b->seq.n || a->cost < b->seq.cost)
+        if ((!b->seq.n || a->cost < b->seq.cost) && a->cost >= b->floor)
             PL_TRY(pl__recompute_seq_copy(&b->seq, &a->best.seq));
     }
     return PL_OK;
 }
 
-static pl_status run_settings(pl__recompute_best *b, lanes *l, starts *st)
+static pl_status run_settings(pl__recompute_best *b, lanes *l, uint32_t most,
+                              pl__recompute_starts *st)
 {
-    uint32_t n = b->opts->off & PL_RECOMPUTE_NO_GRID ? 1 : b->few ? N_PROBE : N_GRID + 2 * N_TIGHT;
+    uint32_t probes = b->m->n_units > PROBE_ONE ? 1 : N_PROBE;
+    uint32_t n = b->opts->off & PL_RECOMPUTE_NO_GRID ? 1 : b->few ? probes : N_GRID + 2 * N_TIGHT;
+    if (n > most) n = most;
     for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__recompute_late(b)); i += few) {
         uint64_t work = lanes_work(l), units = b->m->n_units;
         few = n - i < l->n ? n - i : l->n;
@@ -190,17 +187,19 @@ static pl_status run_settings(pl__recompute_best *b, lanes *l, starts *st)
     return PL_OK;
 }
 
-static pl_status run_grid(pl__recompute_best *b, pl__recompute_sim *sim, starts *st)
+pl_status pl__recompute_grid(pl__recompute_best *b, pl__recompute_sim *sim, uint32_t most,
+                             pl__recompute_starts *st)
 {
     lanes l = {.n = 0};
     pl_status s = lanes_new(b, sim, &l);
-    if (s == PL_OK) s = run_settings(b, &l, st);
+    if (s == PL_OK) s = run_settings(b, &l, most, st);
     lanes_release(&l);
     return s;
 }
 
 /* ---- the search ------------------------------------------------------------------------- */
-typedef struct search {
+typedef pl__recompute_search search;
+struct pl__recompute_search {
     pl__recompute_best *b;
     pl__recompute_sim *sim;
     uint64_t rng;
@@ -215,7 +214,12 @@ typedef struct search {
     float was[MAX_CHANGES]; /* weights before the change */
     double cost;            /* of the last accepted run, filled */
     uint64_t work;          /* spent on offers */
-} search;
+    /* what the last search ended with */
+    pl__recompute_setting best;
+    float *best_weight;
+    bool any; /* best and best_weight are set */
+    pl_arena arena;
+};
 
 static uint64_t draw(search *s)
 {
@@ -230,6 +234,7 @@ static double draw_unit(search *s)
 static void list_large(search *s)
 {
     const pl__recompute *m = s->b->m;
+    s->n_large = 0;
     for (uint32_t v = 0; v < m->n_vals; v++)
         if (!m->pinned[v] && !m->end[v] && m->bytes[v] > s->b->budget / LARGE &&
             m->uses.at[v] < m->uses.at[v + 1])
@@ -308,45 +313,93 @@ static pl_status search_from(search *s, const pl__recompute_setting *set, const 
     return PL_OK;
 }
 
-static pl_status search_all(search *s, const starts *st, float *best_weight)
+/* Keeps the weights of the last search if it was the best so far. */
+static void keep_weights(search *s, const pl__recompute_setting *set, double *best)
 {
-    uint64_t begin = spent(s), effort = s->b->effort;
-    uint32_t best = 0;
-    double best_cost = HUGE_VAL;
-    for (uint32_t i = 0; i < st->n; i++) {
-        PL_TRY(search_from(s, &st->set[i], NULL, begin + effort / 2 * (i + 1) / st->n));
-        if (s->cost >= best_cost) continue;
-        best_cost = s->cost;
-        best = i;
-        memcpy(best_weight, s->weight, s->b->m->n_vals * sizeof *best_weight);
-    }
-    if (best_cost == HUGE_VAL) return PL_OK;
-    return search_from(s, &st->set[best], best_weight, begin + effort);
+    if (s->cost >= *best) return;
+    *best = s->cost;
+    s->best = *set;
+    s->any = true;
+    memcpy(s->best_weight, s->weight, s->b->m->n_vals * sizeof *s->best_weight);
 }
 
-static pl_status run_search(pl__recompute_best *b, pl__recompute_sim *sim, const starts *st)
+pl_status pl__recompute_search_new(pl__recompute_best *b, pl__recompute_sim *sim, search **out)
 {
-    pl_arena a = PL_ARENA_INIT;
-    search s = {.b = b, .sim = sim, .rng = b->opts->seed};
-    s.weight = pl_arena_new(&a, float, b->m->n_vals + 1);
-    s.dropped = pl_arena_new(&a, uint32_t, b->m->n_vals + 1);
-    s.large = pl_arena_new(&a, uint32_t, b->m->n_vals + 1);
-    float *best = pl_arena_new(&a, float, b->m->n_vals + 1);
-    pl_status status = PL_ERR_MEMORY;
-    if (s.weight && s.dropped && s.large && best) {
-        list_large(&s);
-        status = search_all(&s, st, best);
+    search *s = pl_sys_alloc(sizeof *s);
+    if (!s) return PL_ERR_MEMORY;
+    uint32_t n = b->m->n_vals + 1;
+    s->b = b;
+    s->sim = sim;
+    s->rng = b->opts->seed;
+    s->weight = pl_arena_new(&s->arena, float, n);
+    s->best_weight = pl_arena_new(&s->arena, float, n);
+    s->dropped = pl_arena_new(&s->arena, uint32_t, n);
+    s->large = pl_arena_new(&s->arena, uint32_t, n);
+    if (!s->weight || !s->best_weight || !s->dropped || !s->large) {
+        pl__recompute_search_free(s);
+        return PL_ERR_MEMORY;
     }
-    pl_arena_release(&a);
+    *out = s;
+    return PL_OK;
+}
+
+void pl__recompute_search_free(search *s)
+{
+    if (!s) return;
+    pl_arena_release(&s->arena);
+    pl_sys_free(s);
+}
+
+void pl__recompute_search_copy(search *to, const search *from)
+{
+    to->rng = from->rng;
+    to->best = from->best;
+    to->any = from->any;
+    memcpy(to->best_weight, from->best_weight, from->b->m->n_vals * sizeof *to->best_weight);
+}
+
+pl_status pl__recompute_search_from(search *s, const pl__recompute_starts *st, uint64_t effort)
+{
+    uint64_t begin = spent(s);
+    double best = HUGE_VAL;
+    list_large(s);
+    s->any = false;
+    for (uint32_t i = 0; i < st->n; i++) {
+        s->cost = HUGE_VAL;
+        PL_TRY(search_from(s, &st->set[i], NULL, begin + effort / 2 * (i + 1) / st->n));
+        keep_weights(s, &st->set[i], &best);
+    }
+    return s->any ? search_from(s, &s->best, s->best_weight, begin + effort) : PL_OK;
+}
+
+pl_status pl__recompute_search_on(search *s, uint64_t effort)
+{
+    double best = HUGE_VAL;
+    pl__recompute_setting set = s->best;
+    if (!s->any) return PL_OK;
+    list_large(s);
+    s->cost = HUGE_VAL;
+    PL_TRY(search_from(s, &set, s->best_weight, spent(s) + effort));
+    keep_weights(s, &set, &best);
+    return PL_OK;
+}
+
+static pl_status run_search(pl__recompute_best *b, pl__recompute_sim *sim,
+                            const pl__recompute_starts *st)
+{
+    search *s = NULL;
+    PL_TRY(pl__recompute_search_new(b, sim, &s));
+    pl_status status = pl__recompute_search_from(s, st, b->effort);
+    pl__recompute_search_free(s);
     return status;
 }
 
 pl_status pl__recompute_simulate(pl__recompute_best *b)
 {
     pl__recompute_sim *sim;
-    starts st = {.n = 0};
+    pl__recompute_starts st = {.n = 0};
     PL_TRY(pl__recompute_sim_new(b->m, &sim));
-    pl_status s = run_grid(b, sim, &st);
+    pl_status s = pl__recompute_grid(b, sim, UINT32_MAX, &st);
     /* On small problems the best-first search mostly ends with a proof, which saves the rest. */
     if (s == PL_OK && !(b->opts->off & PL_RECOMPUTE_NO_EXACT) && !(b->any && b->seq.n))
         s = pl__recompute_exact(b);
