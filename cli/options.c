@@ -190,7 +190,8 @@ int64_t cli_number(const char *option, const char *things, const char *text, int
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (n > 0 && n <= most && *end == 0 && errno == 0) return n;
-    cli_error("%s takes a number of %s, at most %lld, not \"%s\"", option, things, (long long)most,
-              text);
+    char limit[48] = "";
+    if (most < INT64_MAX) snprintf(limit, sizeof limit, ", at most %s", cli_count(most));
+    cli_error("%s takes a number of %s from 1 on%s, not \"%s\"", option, things, limit, text);
     return -1;
 }

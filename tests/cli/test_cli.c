@@ -48,7 +48,8 @@ TEST(cli_bad_usage_exits_with_2_and_a_hint)
     CHECK_RUN(cli_run("$P plan nope"), 2, "nope");
     CHECK_RUN(cli_run("$P plan ./nope.so"), 2, "nope.so");
     CHECK_RUN(cli_run("$P generate cloud/tiny"), 2, "--out");
-    CHECK_RUN(cli_run("$P generate cloud/tiny --out x --samples many"), 2, "many");
+    CHECK_RUN(cli_run("$P generate cloud/tiny --out x --samples many"), 2,
+              "--samples takes a number of samples from 1 on, not \"many\"");
     CHECK_RUN(cli_run("$P replay %s/nothing", pl_test_dir()), 1, "meta.json");
     CHECK_RUN(cli_run("$P new 0bad"), 2, "0bad");
 }

@@ -192,7 +192,7 @@ static pl_status read_maps(pl_ox_call *c, const pl_ox_val *v, int in_scales, int
         m[axis].scale = sizes ? x / in : x;
         m[axis].out = sizes ? (int64_t)x : (int64_t)floor(in * x);
         double s = m[axis].scale;
-        fit = !fit ? s : larger ? fmin(fit, s) : fmax(fit, s);
+        fit = fit == 0 ? s : larger ? fmin(fit, s) : fmax(fit, s);
         if (m[axis].out < 1 || m[axis].out > 1 << 24)
             return pl_ox_fail(c, PL_ERR_SHAPE, "%lld elements become %lld", (long long)v->dim[axis],
                               (long long)m[axis].out);

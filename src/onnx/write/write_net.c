@@ -137,9 +137,10 @@ static void attend(pl_ow *w, const pl_type *o, int64_t keys, const char *const *
     const char *s = pl_ow_2(w, "MatMul", qkv[0], qkv[1]);
     s = pl_ow_2(w, "Mul", s, pl_ow_number(w, o->dtype, scale));
     if (causal)
-        s = pl_ow_op(w, "Where",
-                     OW_IN(earlier(w, o->dim[1], keys), s, pl_ow_number(w, o->dtype, -INFINITY)),
-                     NULL);
+        s = pl_ow_op(
+            w, "Where",
+            OW_IN(earlier(w, o->dim[1], keys), s, pl_ow_number(w, o->dtype, (double)-INFINITY)),
+            NULL);
     const char *p = pl_ow_op(w, "Softmax", OW_IN(s), OW_ATTRS(OW_I("axis", -1)));
     pl_ow_set(w, pl_ow_result(w, 0), pl_ow_2(w, "MatMul", p, qkv[2]), heads);
     if (!w->used[pl_ow_result(w, 1)]) return;
@@ -266,7 +267,7 @@ void pl_ow_write_cross_entropy(pl_ow *w)
         loss = pl_ow_2(
             w, "Add", loss,
             pl_ow_2(w, "Mul", pl_ow_2(w, "Mul", lse, lse), pl_ow_number(w, wide, a->z_loss)));
-    loss = pl_ow_op(w, "Where", OW_IN(known, loss, pl_ow_number(w, wide, NAN)), NULL);
+    loss = pl_ow_op(w, "Where", OW_IN(known, loss, pl_ow_number(w, wide, (double)NAN)), NULL);
     if (a->ignores) {
         const char *out = pl_ow_2(w, "Equal", y, pl_ow_number(w, whole, (double)a->ignore));
         loss = pl_ow_op(w, "Where", OW_IN(out, pl_ow_number(w, wide, 0), loss), NULL);
