@@ -46,7 +46,12 @@ typedef struct pl_task_opts {
     int64_t ignore;   /* class number that does not count (pl_cross_entropy.ignore); 0: none */
     double beta;      /* smooth_l1: 0: 1 */
     double peak;      /* psnr: largest possible difference; 0: 1 */
+    pl_val weight;    /* cross_entropy: f32 [K], weights of the classes; PL_NO_VAL: all 1 */
 } pl_task_opts;
+
+/* Weights of n classes for pl_task_opts.weight; model files do not have them. Another name for each
+ * call. */
+PL_API pl_val pl_task_class_weights(pl_nn *m, const char *name, int n, const double *weights);
 
 /* The names of all losses and metrics: "cross_entropy|mse|...". */
 PL_API const char *pl_task_losses(void);

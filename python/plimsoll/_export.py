@@ -91,11 +91,11 @@ def _complete(module: "torch.nn.Module", path: str) -> None:
     same = {name: group.split("=") for group in _tied(module).split(";") for name in group.split("=")}
     lacks = {name: value for name, value in module.state_dict().items()
              if hasattr(value, "dtype") and str(value.dtype).rpartition(".")[2] in _proto.TYPES
-             and not there.intersection(same.get(name, [name])) and not name.endswith("num_batches_tracked")}
+             and not there.intersection(same.get(name, [name]))}
     if lacks:
         _proto.add_initializers(path, lacks)
     buffers = [name for name, _ in module.named_buffers() if name in module.state_dict()]
-    kept = [name for name in dict.fromkeys([*lacks, *buffers]) if not name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
+    kept = [name for name in dict.fromkeys([*lacks, *buffers]) if not name.endswith(("running_mean", "running_var"))]
     if kept:
         _proto.add_metadata(path, "plimsoll.kept", ";".join(kept))
 

@@ -24,6 +24,10 @@ static const pl_config_entry schema[] = {
          "What training minimises: cross_entropy, mse, l1, smooth_l1, bce_with_logits, kl, dice, "
          "output:NAME, or a sum, cross_entropy(logits, label) + 0.4 * mse(aux, target); auto: "
          "chosen by the first output's shape."},
+    {"class_weights", PL_CONFIG_FLOATS, "null", .min = 0, .max = 1e6,
+     .doc =
+         "Weights of the classes in losses cross_entropy, one for each class: [0.2, 1, 3]; null: "
+         "all 1."},
     {"metrics", PL_CONFIG_TEXTS, "null",
      .doc = "What evaluations report beside the loss: accuracy, top5, f1, iou, mae, psnr, "
             "perplexity, also with output and target, accuracy(logits, label); null: what suits "
@@ -135,14 +139,35 @@ static pl_val target_of(onnx_part *p, const onnx_term *t, const pl_type *type)
     return p->target[p->n_targets++].value = pl_input(g, name, *type);
 }
 
-/* Class numbers that do not count: 255 in masks, torch's -100 in sequences. */
+/* Class numbers that do not count: 255 in masks, torch's -100 in arrays. */
 static pl_task_opts opts_of(const onnx_part *p, const onnx_term *t, const pl_type *output)
 {
     pl_task_opts o = t->o;
     if (o.ignore || strcmp(t->kind, "cross_entropy") != 0) return o;
     if (p->feed == ONNX_PICTURES && output->rank == 4) o.ignore = output->dim[1] <= 255 ? 255 : 0;
-    if (p->feed == ONNX_ARRAYS && output->rank > 2) o.ignore = -100;
+    if (p->feed == ONNX_ARRAYS) o.ignore = -100;
     return o;
+}
+
+static int64_t classes_of(const pl_type *output, pl_task_opts o)
+{
+    int axis = o.axis ? o.axis : output->rank == 3 ? 2 : 1;
+    return output->dim[axis < 0 ? axis + output->rank : axis];
+}
+
+/* Key class_weights as a value; PL_NO_VAL: not set, or wrong. */
+static pl_val class_weights(onnx_part *p, const onnx_term *t, int64_t classes)
+{
+    const pl_config *c = pl_builder_config(p->b);
+    int n;
+    const double *x = pl_config_floats(c, "class_weights", &n);
+    if (pl_config_is_null(c, "class_weights") || strcmp(t->kind, "cross_entropy") != 0)
+        return PL_NO_VAL;
+    if (n != classes)
+        return pl_nn_fail(
+            p->m, PL_ERR_CONFIG, "class_weights has %d numbers, output %s has %lld classes", n,
+            t->output[0] ? t->output : pl_onnx_output(p->model, 0)->name, (long long)classes);
+    return pl_task_class_weights(p->m, t->output[0] ? t->output : t->kind, n, x);
 }
 
 /* ---- losses --------------------------------------------------------------------------------- */
@@ -177,10 +202,9 @@ static pl_val loss_of(onnx_part *p, const onnx_term *t)
         return pl_nn_fail(p->m, PL_ERR_CONFIG, "loss: %s has no meaning for output %s, %s", t->kind,
                           t->output[0] ? t->output : pl_onnx_output(p->model, 0)->name,
                           pl_type_text(&type, text, sizeof text));
-    if (is_whole(target.dtype) && p->feed == ONNX_PICTURES) {
-        int axis = o.axis ? o.axis : type.rank == 3 ? 2 : 1;
-        pl_builder_outputs(p->b, type.dim[axis < 0 ? axis + type.rank : axis]);
-    }
+    if (is_whole(target.dtype)) o.weight = class_weights(p, t, classes_of(&type, o));
+    if (is_whole(target.dtype) && p->feed == ONNX_PICTURES)
+        pl_builder_outputs(p->b, classes_of(&type, o));
     pl_val expected = target_of(p, t, &target);
     if (!pl_val_ok(expected)) return expected;
     pl_type given = pl_val_type(p->m->g, expected);
@@ -195,7 +219,7 @@ static pl_val loss_of(onnx_part *p, const onnx_term *t)
     if (is_mixed(p, t, &type))
         return pl_builder_label_loss(
             p->b, p->m, x, target_name(p, t, &target), expected,
-            (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore});
+            (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore, .weight = o.weight});
     return pl_task_loss(p->m, t->kind, x, expected, o);
 }
 

@@ -7,6 +7,9 @@
  */
 #include "plimsoll_tasks.h"
 
+#include "base/sys.h"
+#include "nn/nn.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -162,6 +165,19 @@ static pl_val divergence(pl_nn *m, pl_val x, pl_val target, pl_task_opts o)
     return mean_all(g, pl_sum(g, each, PL_AXIS(-1), false));
 }
 
+pl_val pl_task_class_weights(pl_nn *m, const char *name, int n, const double *weights)
+{
+    pl_type t = PL_TYPE(PL_F32, n);
+    float *w = n > 0 ? pl_sys_alloc(pl_type_bytes(&t)) : NULL;
+    if (!w) return pl_nn_fail(m, PL_ERR_MEMORY, "no memory for the weights of %d classes", n);
+    for (int i = 0; i < n; i++) w[i] = (float)weights[i];
+    pl_init init = {.kind = PL_INIT_DATA, .data = w};
+    int slot =
+        pl__nn_slot(m, pl_nn_name(m, "class_weights.%s", name), t, PL_SLOT_COUNTER, init, NULL);
+    pl_sys_free(w);
+    return pl_nn_read(m, slot);
+}
+
 pl_val pl_task_loss(pl_nn *m, const char *loss, pl_val output, pl_val target, pl_task_opts o)
 {
     pl_graph *g = m->g;
@@ -176,7 +192,7 @@ pl_val pl_task_loss(pl_nn *m, const char *loss, pl_val output, pl_val target, pl
     if (classes)
         value = pl_loss_cross_entropy_with(
             g, classes_last(g, x, o), target,
-            (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore});
+            (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore, .weight = o.weight});
     else if (is(loss, "dice"))
         value = dice(m, x, target, o);
     else if (is(loss, "kl"))

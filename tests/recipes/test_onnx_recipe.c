@@ -55,6 +55,22 @@ TEST(onnx_a_model_and_a_table_train_without_code)
               0, "");
 }
 
+/* With a weight of 0 the third class is never learnt; the weights are not in the model file. */
+TEST(onnx_classes_have_weights)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    CHECK_RUN(
+        cli_run(IN "$P train " TABLE "class_weights=[1,3,0] train.steps=150 --quiet --out run", d),
+        0, "");
+    CHECK_RUN(cli_run(IN "$P predict run --input rows.csv --out p.csv && "
+                         "test \"$(tail -n +2 p.csv | cut -d, -f2 | sort -u | xargs)\" = '0 1' && "
+                         "! grep -q class_weights run/model.safetensors",
+                      d),
+              0, "");
+}
+
 /* A table with columns in the wrong order, or pictures in 0 to 255, show in the first lines. */
 TEST(onnx_the_first_batch_is_described)
 {
@@ -175,6 +191,8 @@ TEST(onnx_mistakes_are_answered_with_the_key_to_set)
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(logits, x)'", d), 2,
               "compares output logits");
     CHECK_RUN(cli_run(IN "$P plan table.onnx metrics=[psnr] loss=cross_entropy", d), 2, "psnr");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx loss=cross_entropy class_weights=[1,2]", d), 2,
+              "class_weights has 2 numbers, output logits has 3 classes");
     CHECK_RUN(cli_run(IN "$P train table.onnx --quiet --out r", d), 2, "data.path is not set");
     CHECK_RUN(cli_run(IN "$P plan gone.onnx", d), 2, "gone.onnx");
     CHECK_RUN(
