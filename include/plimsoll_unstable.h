@@ -23,6 +23,10 @@ PL_API double pl_session_device_ms(pl_session *s, const pl_program *p, int ago);
  * lost. The program must use the store of the session, without new slots, and its device. */
 PL_API pl_status pl_session_add(pl_session *s, pl_program *p) PL_MUST_USE;
 
+/* Sums of squares of chunks of consecutive elements, [chunks] in f32 (f64 of f64); a GPU sums the
+ * chunks of any number of tensors in one launch. */
+PL_API pl_val pl_sum_squares(pl_graph *g, pl_val x);
+
 /* Milliseconds of the stages of compiling and starting. Program: opening the device (first program
  * only), passes, fusion, choosing and preparing kernels, their costs, the keep-all plan, fitting
  * the budget. Session: allocating memory, waiting for libraries and compiled kernels, resolving

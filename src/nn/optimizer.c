@@ -6,6 +6,7 @@
  * counters and averages are slots changed through the context, so pl_nn_finish assigns each once.
  */
 #include "nn/nn.h"
+#include "plimsoll_unstable.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -202,15 +203,16 @@ static pl_dtype scale_dtype(pl_graph *g, const pl_grads *grads)
     return PL_F32;
 }
 
-/* Square root of the sum of squares of all gradients. */
+/* Square root of the sum of squares of all gradients: their chunks in one row, then one sum. */
 static pl_val global_norm(pl_nn *m, const pl_grads *grads, pl_dtype dtype, bool parts)
 {
     pl_graph *g = m->g;
-    pl_val total = PL_NO_VAL;
-    for (int i = 0; i < grads->n; i++) {
-        pl_val s = pl_sum(g, pl_square(g, pl_cast(g, grads->grad[i], dtype)), PL_AXES_ALL, false);
-        total = i ? pl_add(g, total, s) : s;
-    }
+    pl_val *chunks = pl_arena_new(&m->state->arena, pl_val, (size_t)grads->n), total;
+    if (!chunks)
+        return pl_nn_fail(m, PL_ERR_MEMORY, "out of memory for a norm of %d gradients", grads->n);
+    for (int i = 0; i < grads->n; i++)
+        chunks[i] = pl_cast(g, pl_sum_squares(g, grads->grad[i]), dtype);
+    total = pl_sum(g, pl_concat(g, grads->n, chunks, 0), PL_AXES_ALL, false);
     return pl_sqrt(g, parts ? pl__nn_over_ranks(m, total, "gradient norm") : total);
 }
 

@@ -168,3 +168,52 @@ TEST(cuda_many_does_not_join_launches_that_share_memory)
     CHECK_INT(pl_cuda_together(l, 12, calls, &n), 1);
     CHECK_INT(n, 1);
 }
+
+/* Sums of squares of many tensors, of several types, sizes and alignments, have the bits of single
+ * calls. */
+TEST(cuda_many_sums_of_squares_are_those_of_one_tensor)
+{
+    enum { TENSORS = 130, MOST = 3 * PL_SQUARES_CHUNK };
+    static const pl_dtype types[] = {PL_F32, PL_BF16, PL_F64, PL_F16};
+    static _Alignas(16) char x[8 * (MOST + 16)];
+    static double one[TENSORS][4], all[TENSORS][4];
+    static pl_type in[TENSORS], out[TENSORS];
+    static pl_call call[TENSORS];
+    const void *from[TENSORS];
+    void *to[TENSORS];
+    const pl_call *calls[TENSORS];
+    const pl_kernel *k = pl_cuda_kernels_of("sum_squares");
+    uint64_t seed = 11;
+    for (int64_t i = 0; i < MOST + 16; i++) pl_elem_set(PL_F32, x, i, pl_test_noise(&seed));
+    memset(one, 1, sizeof one);
+    memset(all, 2, sizeof all);
+    CHECK(k && pl_cuda_many_of(k));
+    for (int i = 0; i < TENSORS; i++) {
+        pl_dtype d = types[i % 4];
+        int64_t n = i == 3 ? 0 : i == 5 ? MOST - 7 : 1 + i * 97;
+        in[i] = PL_TYPE(d, n);
+        out[i] = PL_TYPE(d == PL_F64 ? PL_F64 : PL_F32, pl_squares_chunks(n));
+        from[i] = d == PL_F32 ? x + 4 * (i % 3) : x;
+        to[i] = one[i];
+        call[i] = (pl_call){.in_type = &in[i],
+                            .out_type = &out[i],
+                            .in = &from[i],
+                            .out = &to[i],
+                            .n_in = 1,
+                            .n_out = 1};
+        calls[i] = &call[i];
+        CHECK_OK(k->run(&call[i]));
+        to[i] = all[i];
+    }
+    CHECK_OK(pl_cuda_many_of(k)(calls, TENSORS));
+    for (int i = 0; i < TENSORS; i++) {
+        CHECK(memcmp(one[i], all[i], pl_type_bytes(&out[i])) == 0);
+        for (int64_t c = 0; i % 4 == 0 && c < out[i].dim[0]; c++) {
+            double sum = 0;
+            for (int64_t e = c * PL_SQUARES_CHUNK;
+                 e < in[i].dim[0] && e < (c + 1) * PL_SQUARES_CHUNK; e++)
+                sum += pl_elem_get(PL_F32, from[i], e) * pl_elem_get(PL_F32, from[i], e);
+            CHECK_NEAR(((const float *)all[i])[c], sum, 1e-5 * sum);
+        }
+    }
+}

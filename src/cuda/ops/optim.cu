@@ -359,5 +359,5 @@ extern "C" pl_cuda_many_fn pl_cuda_many_of(const pl_kernel *k)
     MANY(rmsprop_momentum)
     MANY(rmsprop_full)
 #undef MANY
-    return NULL;
+    return pl_cuda_squares_many_of(k);
 }

@@ -54,6 +54,13 @@ typedef struct pl_fill_attr {
     pl_dims steps; /* iota: step of each coordinate; empty: 1 along the axis, else 0 */
 } pl_fill_attr;
 
+/* ---- sum_squares.c ------------------------------------------------------------------------ */
+enum { PL_SQUARES_CHUNK = 16384 }; /* elements of a chunk */
+static inline int64_t pl_squares_chunks(int64_t elems)
+{
+    return elems > 0 ? (elems + PL_SQUARES_CHUNK - 1) / PL_SQUARES_CHUNK : 1;
+}
+
 /* ---- matmul.c ------------------------------------------------------------------------------ */
 typedef struct pl_matmul_attr {
     bool ta, tb;
