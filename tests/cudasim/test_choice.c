@@ -10,6 +10,7 @@
 
 /* The file under test for this file alone: the simulator's library has choices of its own. */
 #define pl_cuda_choice_get choice_get
+#define pl_cuda_time_few   choice_time_few
 #define pl_cuda_choice_put choice_put
 #define pl_cuda_time       choice_time
 #define pl_cuda_cache_dir  choice_dir

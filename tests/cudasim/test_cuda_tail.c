@@ -174,3 +174,48 @@ TEST(tail_is_placed_where_it_is_faster)
     CHECK_INT(lt->timed, timed);
     *lt = was;
 }
+
+/* A product of n x n x n through the kernel that a GPU would use; the fake library does not compute
+ * one of this size. */
+static void run_large(int64_t n)
+{
+    pl_type in_type[2] = {PL_TYPE(PL_BF16, n, n), PL_TYPE(PL_BF16, n, n)};
+    pl_type out_type[1] = {PL_TYPE(PL_BF16, n, n)};
+    pl_matmul_attr attr = {false, true};
+    static _Alignas(64) char bytes[64];
+    const void *in[2] = {bytes, bytes};
+    void *out[1] = {bytes}, *prep = NULL;
+    size_t work = 0;
+    const pl_kernel *k = pl_cuda_kernels_of("matmul");
+    pl_call c = {.in_type = in_type,
+                 .out_type = out_type,
+                 .in = in,
+                 .out = out,
+                 .attr = &attr,
+                 .n_in = 2,
+                 .n_out = 1};
+    while (k && !k->accepts(&c)) k++;
+    CHECK(k != NULL);
+    CHECK_OK(k->prepare(&c, &prep, &work));
+    c.prep = prep;
+    CHECK_OK(k->run(&c));
+    k->release(prep);
+}
+
+TEST(products_that_take_long_are_timed_once)
+{
+    pl_sim_lt *lt = &pl_sim_lt_now, was = *lt;
+    lt->timed = 0;
+    run_large(1260);
+    CHECK_INT(lt->timed, lt->algos);
+    CHECK_INT(lt->last_algo, lt->algos - 1); /* the last one is the fastest */
+
+    run_large(1260); /* the choice is kept */
+    CHECK_INT(lt->timed, lt->algos);
+    CHECK_INT(lt->last_algo, lt->algos - 1);
+
+    run_large(1250); /* under the limit: the expected one */
+    CHECK_INT(lt->timed, lt->algos);
+    CHECK_INT(lt->last_algo, 0);
+    *lt = was;
+}

@@ -192,14 +192,19 @@ static pl_status timed_few(run_fn *run, void *ctx, const clock_events *e, float 
 
 typedef pl_status time_fn(run_fn *run, void *ctx, const clock_events *e, float *ms);
 
+/* Threads that compile programs share the stream: one measurement at a time. */
+static pthread_mutex_t clock_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static pl_status with_events(time_fn *time, run_fn *run, void *ctx, float *ms)
 {
     clock_events e = {NULL, NULL};
     PL_CUDA(cudaEventCreate(&e.a));
     cudaError_t made = cudaEventCreate(&e.b);
+    pthread_mutex_lock(&clock_lock);
     pl_status rc = made == cudaSuccess
                        ? time(run, ctx, &e, ms)
                        : pl_cuda_failed(made, "cudaEventCreate", __FILE__, __LINE__);
+    pthread_mutex_unlock(&clock_lock);
     cudaEventDestroy(e.a);
     if (e.b) cudaEventDestroy(e.b);
     return rc;

@@ -10,11 +10,14 @@
  * A product puts as much of the tail into the library's kernel as the library supports: everything,
  * the bias, nothing (`level`). The rest is a separate pass (tail.cu).
  *
- * The algorithm depends on the problem alone. By default it is the first of the library's
- * heuristics, or one of the next where the first one's tiles do not suit the problem
- * (matmul_tiles.h); when algorithms are timed, it is the fastest of the heuristics' list, and a
- * tail that costs more in the kernel than as a separate pass stays separate. Split sums are used
- * only where their order is fixed and the parts are kept in the type of the arithmetic.
+ * The algorithm depends on the problem alone. Expected is the first of the library's heuristics, or
+ * one of the next where the first one's tiles do not suit the problem (matmul_tiles.h). Products
+ * that take long enough to be measured have the first PL_TILES_LOOK answers timed once, and another
+ * than the expected one is taken if it is CLEARLY faster; with autotuning it is the fastest of all
+ * that the heuristics know. Where algorithms are timed, a tail that costs more in the kernel than
+ * as a separate pass stays separate. Choices are stored (choice.h), so that a problem has one
+ * algorithm in every plan and every run. Split sums are used only where their order is fixed and
+ * the parts are kept in the type of the arithmetic.
  * Half-precision products accumulate in f32; f32 products use TF32 units only if pl_cuda_tf32()
  * says so.
  *
@@ -32,6 +35,7 @@
 #include <string.h>
 
 enum { MAX_ALGOS = 24, WORK_LIMIT = 32 << 20 };
+#define CLEARLY 1.03f /* another algorithm than the expected one must be so many times as fast */
 
 /* How much of a product's tail is in the library's kernel. */
 typedef pl_product_level level;
@@ -259,6 +263,14 @@ static pl_status enqueue(const prepared *h, const cublasLtMatmulAlgo_t *algo,
 }
 
 /* ---- timed choice --------------------------------------------------------------------------- */
+/* Whether a product is worth timing: some microseconds on the fastest units. */
+static bool is_timed(const pl_product *p)
+{
+    const double LEAST = 4e9; /* operations */
+    double flops = 2.0 * (double)p->batch * (double)p->m * (double)p->n * (double)p->k;
+    return pl_cuda_autotune() || (flops >= LEAST && p->dtype != PL_F64);
+}
+
 typedef struct trial {
     const prepared *h;
     const cublasLtMatmulHeuristicResult_t *r;
@@ -271,54 +283,38 @@ static pl_status trial_run(void *ctx)
     return enqueue(t->h, &t->r->algo, &t->x, t->r->workspaceSize);
 }
 
-static size_t room(int64_t elems, pl_dtype d)
+/* Measures n algorithms roughly, then those near the best one again; 0: cannot run. */
+static void time_all(trial *t, const cublasLtMatmulHeuristicResult_t *r, int n, float *ms)
 {
-    return ((size_t)elems * pl_dtype_bytes(d) + 255) & ~(size_t)255;
+    const float NEAR = 1.2f;
+    float least = 0;
+    for (int i = 0; i < n; i++) {
+        t->r = &r[i];
+        if (pl_cuda_time_few(trial_run, t, &ms[i]) != PL_OK) ms[i] = 0;
+        if (ms[i] > 0 && (least == 0 || ms[i] < least)) least = ms[i];
+    }
+    for (int i = 0; i < n; i++) {
+        t->r = &r[i];
+        if (ms[i] > 0 && ms[i] <= NEAR * least && pl_cuda_time(trial_run, t, &ms[i]) != PL_OK)
+            ms[i] = 0;
+    }
 }
 
-/* Creates operands of zeros in a block; NULL when there is not enough memory. */
-static void *trial_operands(const pl_product *p, pl_product_operands *x)
+/* Returns the fastest of n, or the expected one if none is `margin` times as fast; *least: its
+ * time, 0 when there is not enough memory to try them. */
+static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n, int expected,
+                   float margin, float *least)
 {
-    size_t a = room(p->m * p->k * (p->a_step ? p->batch : 1), p->dtype);
-    size_t b = room(p->k * p->n * (p->b_step ? p->batch : 1), p->dtype);
-    size_t bias = room(p->n, p->dtype), y = room(p->m * p->n * p->batch, p->dtype);
-    bool more = p->add || p->keep || p->slope;
-    void *block = NULL;
-    if (cudaMalloc(&block, a + b + bias + y + (more ? y : 0) + WORK_LIMIT) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return NULL;
-    }
-    char *at = block, *other = at + a + b + bias + y;
-    if (cudaMemsetAsync(block, 0, a + b + bias + y + (more ? y : 0), pl_cuda_stream()) !=
-        cudaSuccess) {
-        cudaFree(block);
-        return NULL;
-    }
-    *x = (pl_product_operands){.a = at, .b = at + a, .bias = at + a + b, .y = at + a + b + bias};
-    if (p->add) x->add = other;
-    if (p->slope) x->slope_at = other;
-    if (p->keep) x->keep = other;
-    x->work = other + (more ? y : 0);
-    return block;
-}
-
-/* Returns the fastest of n and its time, or 0 when there is not enough memory to try them. */
-static int fastest(const prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n, float *least)
-{
-    int best = 0;
+    int best = expected;
+    float ms[MAX_ALGOS] = {0};
     trial t = {.h = h};
-    void *block = trial_operands(&h->p, &t.x);
-    *least = 0;
-    for (int i = 0; block && i < n; i++) {
-        float ms = 0;
-        t.r = &r[i];
-        if (pl_cuda_time(trial_run, &t, &ms) != PL_OK) continue;
-        if (*least == 0 || ms < *least) {
-            *least = ms;
-            best = i;
-        }
-    }
+    void *block = pl_product_trial_operands(&h->p, WORK_LIMIT, &t.x);
+    if (block) time_all(&t, r, n, ms);
     cudaFree(block);
+    for (int i = 0; i < n; i++)
+        if (ms[i] > 0 && (ms[best] == 0 || ms[i] < ms[best])) best = i;
+    if (ms[expected] > 0 && ms[best] * margin > ms[expected]) best = expected;
+    *least = ms[best];
     return best;
 }
 
@@ -326,9 +322,9 @@ static void key_of(const prepared *h, char *key, size_t cap)
 {
     const pl_product *p = &h->p;
     int n =
-        snprintf(key, cap, "matmul:%s:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d%d%d%d%d",
-                 pl_dtype_name(p->dtype), p->batch, p->m, p->n, p->k, p->ta, p->tb, p->bias,
-                 p->a_step != 0, p->b_step != 0, pl_cuda_tf32());
+        snprintf(key, cap, "%s:%s:%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d%d%d%d%d",
+                 pl_cuda_autotune() ? "matmul" : "product", pl_dtype_name(p->dtype), p->batch, p->m,
+                 p->n, p->k, p->ta, p->tb, p->bias, p->a_step != 0, p->b_step != 0, pl_cuda_tf32());
     if (has_tail(p) && n > 0 && (size_t)n < cap)
         snprintf(key + n, cap - (size_t)n, ":%d%d%d%d:%d", p->act, p->add, p->keep, p->slope,
                  h->level);
@@ -339,12 +335,13 @@ static void key_of(const prepared *h, char *key, size_t cap)
 static int chosen(prepared *h, const cublasLtMatmulHeuristicResult_t *r, int n)
 {
     char key[160];
-    pl_cuda_timed t = {0, 0};
-    if (n < 2 && !has_tail(&h->p)) return 0;
+    int expected = pl_cuda_autotune() ? 0 : pl_tiles_first(&h->p, r, n);
+    pl_cuda_timed t = {expected, 0};
+    if (!is_timed(&h->p) || (n < 2 && !has_tail(&h->p))) return expected;
     key_of(h, key, sizeof key);
     if (!pl_cuda_timed_get(key, n, &t)) {
-        t.at = fastest(h, r, n, &t.ms);
-        pl_cuda_timed_put(key, n, &t);
+        t.at = fastest(h, r, n, expected, pl_cuda_autotune() ? 1 : CLEARLY, &t.ms);
+        if (t.ms > 0) pl_cuda_timed_put(key, n, &t);
     }
     h->ms = t.ms;
     return t.at;
@@ -354,6 +351,7 @@ static pl_status choose_anew(prepared *h)
 {
     static const uint32_t align[2] = {16, 1};
     cublasLtMatmulHeuristicResult_t r[MAX_ALGOS];
+    h->ms = 0;
     for (int i = 0; i < 2; i++) {
         uint32_t least = (uint32_t)pl_dtype_bytes(h->p.dtype);
         int n, at = 0;
@@ -365,7 +363,7 @@ static pl_status choose_anew(prepared *h)
                                                : PL_TILES_LOOK,
                           r, &n));
         if (n == 0) continue;
-        if (i == 0) at = pl_cuda_autotune() ? chosen(h, r, n) : pl_tiles_first(&h->p, r, n);
+        if (i == 0) at = chosen(h, r, n);
         h->algo[i] = r[at].algo;
         h->work[i] = r[at].workspaceSize;
         h->has[i] = true;
@@ -450,10 +448,10 @@ static pl_status choose_level(prepared *h, level most)
         PL_TRY(choose(h));
         if (!h->has[0]) continue;
         float whole = h->ms;
-        if (l < PL_PRODUCT_WHOLE || !has_tail(&h->p) || !pl_cuda_autotune() || !(whole > 0))
-            return PL_OK;
+        if (l < PL_PRODUCT_WHOLE || !has_tail(&h->p) || !(whole > 0)) return PL_OK;
         PL_TRY(choose_level(h, PL_PRODUCT_WITH_BIAS));
-        if (h->has[0] && h->ms > 0 && h->ms < whole) return PL_OK;
+        if (h->has[0] && h->ms > 0 && h->ms * (pl_cuda_autotune() ? 1 : CLEARLY) < whole)
+            return PL_OK;
         PL_TRY(set_level(h, PL_PRODUCT_WHOLE));
         return choose(h);
     }

@@ -35,6 +35,10 @@ pl_status pl_product_lt_prepare(const pl_product *p, pl_product_level most, void
 void pl_product_lt_release(void *prep);
 pl_status pl_product_lt_run(const pl_call *c) PL_MUST_USE;
 
+/* Creates operands of a product to measure it, and `work` bytes, in one block, which the caller
+ * frees with cudaFree; NULL when there is not enough memory. matmul_trial.c */
+void *pl_product_trial_operands(const pl_product *p, size_t work, pl_product_operands *x);
+
 /* With one row or one column, and no tail but a bias: matmul_vector.c */
 bool pl_product_vector_takes(const pl_product *p);
 size_t pl_product_vector_work(const pl_product *p);
