@@ -82,7 +82,8 @@ static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call
     if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     const pl_kernel *k = pl_kernel_choose(pl_cuda_kernels_of(op->name), call, reference);
-    const pl_kernel *others = pl_cuda_alternatives_of(op->name);
+    bool all = false;
+    const pl_kernel *others = pl_cuda_alternatives_of(op->name, &all);
     double ms = 0;
     pl_role role = pl_role_of(g, u->nodes[0]);
     if (!k && role == PL_ROLE_SAME) k = &copy_kernel;
@@ -93,7 +94,8 @@ static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call
                                                 .call = call,
                                                 .expected = k,
                                                 .alternatives = others,
-                                                .expected_ms = predicted_ms(g, u, call)},
+                                                .expected_ms = predicted_ms(g, u, call),
+                                                .all = all},
                                &k, &ms);
     *out = (pl_exec){.kernel = k, .measured_ns = 1e6 * ms};
     return k->prepare ? k->prepare(call, &out->prep, &out->work_bytes) : PL_OK;

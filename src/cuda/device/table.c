@@ -29,8 +29,9 @@ const pl_kernel *pl_cuda_kernels_of(const char *op)
     return found;
 }
 
-const pl_kernel *pl_cuda_alternatives_of(const char *op)
+const pl_kernel *pl_cuda_alternatives_of(const char *op, bool *all)
 {
-    const pl_kernel *found = find(pl_cuda_conv_alternatives, op);
-    return found ? found : find(pl_cuda_attention_alternatives, op);
+    const pl_kernel *found = find(pl_cuda_attention_alternatives, op);
+    *all = found != NULL;
+    return found ? found : find(pl_cuda_conv_alternatives, op);
 }

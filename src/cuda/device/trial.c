@@ -71,12 +71,13 @@ static pl_status run(void *ctx)
 
 /* Returns the milliseconds of a run; negative: the kernel cannot run here. *worth: the milliseconds
  * that its workspace must save. */
-static double time_of(const pl_call *c, const pl_kernel *k, double *worth)
+static double time_of(const pl_cuda_trial *t, const pl_kernel *k, double *worth)
 {
+    const pl_call *c = t->call;
     prepared p;
     float ms = -1;
     pl_status rc = prepare(c, k, &p);
-    if (rc == PL_OK) rc = pl_cuda_time_few(run, &p, &ms);
+    if (rc == PL_OK) rc = (t->all ? pl_cuda_time : pl_cuda_time_few)(run, &p, &ms);
     release(&p);
     bool large = p.work > PL_CUDA_WORK_BYTES && p.work > p.operands / 4;
     *worth = large ? 1e-9 * PL_CUDA_MS_PER_GB * (double)p.work : 0;
@@ -98,15 +99,17 @@ static bool is_wrong(double ms, double expected)
 /* Position 0 is the expected kernel, i + 1 alternative i. */
 static pl_cuda_timed decide(const pl_cuda_trial *t)
 {
+    const double margin = t->all ? PL_CUDA_CLEARLY : PL_CUDA_FASTER;
     double worth;
-    pl_cuda_timed best = {0, (float)time_of(t->call, t->expected, &worth)};
+    pl_cuda_timed best = {0, (float)time_of(t, t->expected, &worth)};
     if (best.ms < 0) return best;
-    for (int i = 0; t->alternatives[i].run && is_slow((double)best.ms, t->expected_ms); i++) {
+    for (int i = 0; t->alternatives[i].run && (t->all || is_slow((double)best.ms, t->expected_ms));
+         i++) {
         const pl_kernel *k = &t->alternatives[i];
         if (strcmp(k->name, t->expected->name) == 0 || (k->accepts && !k->accepts(t->call)))
             continue;
-        double ms = time_of(t->call, k, &worth), least = (double)best.ms;
-        if (ms >= 0 && ms * PL_CUDA_FASTER <= least && ms + worth <= least)
+        double ms = time_of(t, k, &worth), least = (double)best.ms;
+        if (ms >= 0 && ms * margin <= least && ms + worth <= least)
             best = (pl_cuda_timed){i + 1, (float)ms};
     }
     return best;

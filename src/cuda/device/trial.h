@@ -8,6 +8,10 @@
  * PL_CUDA_WORK_BYTES and a quarter of its operands, it must save PL_CUDA_MS_PER_GB for each GB. The
  * search ends with a kernel that is not slow. All limits are far above the noise of timing, so the
  * choice is that of every run on such a GPU; choices are stored like all timed choices (choice.h).
+ *
+ * Attention has several good kernels whose order changes with the shape, so all of its alternatives
+ * are timed for each distinct call (`all`), more finely, and PL_CUDA_CLEARLY times as fast is
+ * enough: the bits of a shape are those of the first choice that was stored for it.
  */
 #ifndef PL_CUDA_TRIAL_H
 #define PL_CUDA_TRIAL_H
@@ -18,6 +22,7 @@
 #define PL_CUDA_SLOW       1.5
 #define PL_CUDA_LOSS_MS    0.04
 #define PL_CUDA_FASTER     1.25
+#define PL_CUDA_CLEARLY    1.05
 #define PL_CUDA_WORK_BYTES ((size_t)64 << 20)
 #define PL_CUDA_MS_PER_GB  2.0
 /* A measured time replaces a prediction that is wrong by more than this factor; shorter times hold
@@ -32,11 +37,12 @@ typedef struct pl_cuda_trial {
     const pl_call *call; /* types and attributes */
     const pl_kernel *expected, *alternatives;
     double expected_ms; /* predicted time */
+    bool all;           /* the expected kernel need not be slow */
 } pl_cuda_trial;
 
 /* Returns the alternatives of an op's kernels, a list like theirs: right for the calls that they
- * accept. NULL if there are none. table.c */
-const pl_kernel *pl_cuda_alternatives_of(const char *op);
+ * accept. NULL if there are none. all: see pl_cuda_trial. table.c */
+const pl_kernel *pl_cuda_alternatives_of(const char *op, bool *all);
 /* Sets *kernel to the kernel to take, and *ms to its time where the prediction is wrong by more
  * than PL_CUDA_WRONG, else to 0. A trial that cannot run (memory) leaves the expected kernel. */
 void pl_cuda_kernel_by_time(const pl_cuda_trial *t, const pl_kernel **kernel, double *ms);
