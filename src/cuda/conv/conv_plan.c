@@ -2,8 +2,8 @@
  *
  * A problem with a tail first requests the whole tail, then the bias alone, then neither
  * (conv_graph.h); what is not in the plan is a separate pass after it. Engines that cuDNN compiles
- * while it creates the plan, a tenth of a second each, are used only for timed choices, where the
- * fastest of the three levels is taken.
+ * while it creates the plan, a tenth of a second each, are used for the whole tail only with
+ * autotuning, where the fastest of the three levels is taken.
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
  * engine is suitable when its notes allow it: deterministic, f32 sums, no TF32 unless allowed. The
@@ -24,7 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12 };
+enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12, FEW_TRIED = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pl_conv_plan *plans;
@@ -262,7 +262,8 @@ static int timed_choice(const pl_conv_shape *c, pl_conv_level level, engine *lis
     char key[384], text[352];
     pl_cuda_timed t = {-1, -1};
     pl_conv_text(c, text, sizeof text);
-    snprintf(key, sizeof key, "%s:%d%d%s", text, level, pl_cuda_tf32(), c->timed ? ":t" : "");
+    snprintf(key, sizeof key, "%s:%d%d%s", text, level, pl_cuda_tf32(),
+             !pl_cuda_autotune() ? ":few" : "");
     int own = -1;
     if (!pl_cuda_timed_get(key, n, &t)) {
         t.at = own = fastest(c, level, list, n, &t.ms);
@@ -287,21 +288,31 @@ static pl_status ask_for_first(const pl_conv_shape *c, const pl_conv_graph *g, b
     return PL_OK;
 }
 
+static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
+                                               CUDNN_HEUR_MODE_FALLBACK};
+
+/* Lists the engines of a timed choice: with autotuning all that cuDNN knows, else, for a kernel
+ * that is one of several candidates (trial.h), the best few that need not be compiled. A large
+ * network has a hundred such choices, and they are part of the time to the first step. */
+static pl_status list_timed(const pl_conv_shape *c, const pl_conv_graph *g, engine *list, int *n)
+{
+    bool all = pl_cuda_autotune();
+    for (int m = 0; m < 3; m++)
+        if (all || m < 2 || *n == 0)
+            PL_TRY(ask(c, g, !all, modes[m], MAX_CONFIGS, list, n, all ? MAX_TRIED : FEW_TRIED));
+    return PL_OK;
+}
+
 /* Leaves p->plan NULL when cuDNN has no suitable engine. */
 static pl_status choose(const pl_conv_shape *c, pl_conv_level level, pl_conv_plan *p)
 {
-    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
-                                                   CUDNN_HEUR_MODE_FALLBACK};
     pl_conv_graph g = {NULL};
     engine list[MAX_TRIED] = {{NULL}};
     int n = 0, at = -1;
     pl_status rc = pl_conv_graph_make(c, level, &g);
-    for (int m = 0; rc == PL_OK && at < 0 && m < 3; m++) {
-        if (is_timed(c))
-            rc = ask(c, &g, false, modes[m], MAX_CONFIGS, list, &n, MAX_TRIED);
-        else
-            rc = ask_for_first(c, &g, level == PL_CONV_WHOLE, modes[m], list, &n, &at);
-    }
+    if (rc == PL_OK && is_timed(c)) rc = list_timed(c, &g, list, &n);
+    for (int m = 0; rc == PL_OK && !is_timed(c) && at < 0 && m < 3; m++)
+        rc = ask_for_first(c, &g, level == PL_CONV_WHOLE, modes[m], list, &n, &at);
     if (rc == PL_OK && is_timed(c)) at = timed_choice(c, level, list, n, &p->run_ms);
     if (rc == PL_OK && at < 0) at = smallest(list, n);
     if (at >= 0) {
