@@ -3,16 +3,6 @@
 
 #include <math.h>
 
-/* Returns [B,M,kv,d] with every head repeated for the heads of queries that read it. */
-static pl_val repeat_heads(pl_graph *g, pl_val x, int64_t times)
-{
-    pl_type t = pl_val_type(g, x);
-    if (times == 1) return x;
-    x = pl_reshape(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2], 1, t.dim[3]));
-    x = pl_broadcast(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2], times, t.dim[3]));
-    return pl_reshape(g, x, PL_DIMS(t.dim[0], t.dim[1], t.dim[2] * times, t.dim[3]));
-}
-
 pl_val pl_nn_attend_with(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_nn_attention o)
 {
     if (!pl_val_ok(q) || !pl_val_ok(k) || !pl_val_ok(v)) return PL_NO_VAL;
@@ -31,8 +21,6 @@ pl_val pl_nn_attend_with(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_nn_attent
         q = pl_nn_rope(g, q, o.angles, o.half_split);
         k = pl_nn_rope(g, k, o.angles, o.half_split);
     }
-    k = repeat_heads(g, k, o.heads / kv);
-    v = repeat_heads(g, v, o.heads / kv);
     if (o.scale == 0) o.scale = 1 / sqrt((double)(tq.dim[2] / o.heads));
     pl_val y = pl_val_ok(o.mask) ? pl_attention_masked(g, q, k, v, o.mask, o.scale, o.causal)
                                  : pl_attention(g, q, k, v, o.scale, o.causal);

@@ -1,7 +1,8 @@
 /* flash.c - how attention is split into tasks, and its scratch. See flash.h.
  *
  * Forward: a task is a tile of queries of one head. Backward: a task is a span of keys of one head;
- * it walks its key tiles in order and adds to dq after each. When there are few heads, a head's
+ * it walks its key tiles in order, for each of them the heads that read it, and adds to dq after
+ * each. When there are few heads, a head's
  * keys are split into several spans, each with its own dq; the dq are added at the end in the order
  * of spans.
  */
@@ -28,7 +29,8 @@ static int64_t tiles(int64_t n, int64_t tile)
 /* Returns the number of spans of keys per head: enough for 8 tasks, from the shape alone. */
 static int64_t spans(const pl_flash *f)
 {
-    int64_t heads = f->batch * f->heads, want = heads >= 8 ? 1 : tiles(8, heads ? heads : 1);
+    int64_t heads = f->batch * f->heads / f->group,
+            want = heads >= 8 ? 1 : tiles(8, heads ? heads : 1);
     int64_t most = tiles(f->m, PL_FLASH_K);
     return want < most ? want : most;
 }
@@ -101,9 +103,10 @@ static void span_task(void *ctx, int64_t task, int worker)
     const job *j = ctx;
     const pl_flash *f = j->f;
     int64_t span = task % j->spans, head = task / j->spans, n = tiles(f->m, PL_FLASH_K);
+    int64_t keys_heads = f->heads / f->group;
     int64_t lo = span * n / j->spans * PL_FLASH_K, hi = (span + 1) * n / j->spans * PL_FLASH_K;
-    j->set->backward(f, head / f->heads, head % f->heads, lo, hi < f->m ? hi : f->m,
-                     j->dq + span * j->dq_stride, j->lse2 + head * f->n, j->delta + head * f->n,
+    j->set->backward(f, head / keys_heads, head % keys_heads, lo, hi < f->m ? hi : f->m,
+                     j->dq + span * j->dq_stride, j->lse2, j->delta,
                      j->tiles + worker * j->tile_floats);
 }
 
@@ -132,6 +135,6 @@ void pl_flash_backward(const pl_flash *f, void *work)
     j.dq = j.spans > 1 ? j.tiles + pl_threads_count() * j.tile_floats : f->dq;
     j.dq_stride = j.spans > 1 ? pl_flash_padded(dq_elems(f)) : 0;
     pl_threads_for(heads, query_task, &j);
-    pl_threads_for(heads * j.spans, span_task, &j);
+    pl_threads_for(heads / f->group * j.spans, span_task, &j);
     if (j.spans > 1) pl_threads_for(tiles(dq_elems(f), CHUNK), add_task, &j);
 }

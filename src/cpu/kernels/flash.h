@@ -1,8 +1,9 @@
 /* flash.h - attention in tiles: softmax(q k^T scale) v and its gradient, without storing the
  * probabilities.
  *
- * Layout: q, o [B, N, H, D], k, v [B, M, H, D], lse [B, H, N], all f32; q, k, v and their gradients
- * may be parts of larger rows. lse is the natural
+ * Layout: q, o [B, N, H, D], k, v [B, M, H / group, D], lse [B, H, N], all f32; q, k, v and their
+ * gradients may be parts of larger rows. Head h of the queries reads head h / group of keys and
+ * values. lse is the natural
  * logarithm of the sum of exponentials of a query's scores; with it the backward pass recomputes
  * any tile of probabilities. Memory besides the operands is a few tiles per thread, and for the
  * backward pass two numbers per query. causal: query i sees keys 0..i. A query that sees no key, or
@@ -20,8 +21,10 @@
 
 typedef struct pl_flash {
     int64_t batch, heads, n, m, d;
-    /* of q, k, v, dq, dk, dv: elements from one token to the next, and from one head to the next */
-    int64_t row, step;
+    int64_t group;
+    /* of q and dq, and of k, v, dk and dv: elements from one token to the next, and from one head
+     * to the next */
+    int64_t row, step, keys_row, keys_step;
     double scale;
     bool causal;
     const float *q, *k, *v;
@@ -52,9 +55,10 @@ static inline int64_t pl_flash_padded(int64_t n)
 typedef struct pl_flash_set {
     /* Computes a tile of queries of one head: rows [q0, q0 + PL_FLASH_Q). */
     void (*forward)(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *work);
-    /* Computes dk and dv of keys [k0, k1) of one head, and adds their part of dq. lse2 and delta
-     * hold one number per query: lse in powers of two, and the sum of o times d_o minus d_lse. */
-    void (*backward)(const pl_flash *f, int64_t b, int64_t h, int64_t k0, int64_t k1, float *dq,
+    /* Computes dk and dv of keys [k0, k1) of head g of the keys, and adds their part of dq of all
+     * heads that read it. lse2 and delta hold one number per head and query: lse in powers of two,
+     * and the sum of o times d_o minus d_lse. */
+    void (*backward)(const pl_flash *f, int64_t b, int64_t g, int64_t k0, int64_t k1, float *dq,
                      const float *lse2, const float *delta, float *work);
 } pl_flash_set;
 

@@ -196,15 +196,15 @@ static void shrink_rows(float *o, int64_t rows, int64_t d, const float *by)
 
 static void forward(const pl_flash *f, int64_t b, int64_t h, int64_t q0, float *work)
 {
-    int64_t d = f->d, pad = pl_flash_padded(d), row = f->row, o_row = f->heads * d;
+    int64_t d = f->d, pad = pl_flash_padded(d), row = f->keys_row, o_row = f->heads * d;
     int64_t nq = least(TQ, f->n - q0), width = pl_flash_padded(nq);
     float *qt = work, *kt = qt + pad * TQ, *vt = kt + TK * pad, *s = vt + TK * pad;
     float *o = s + TK * TQ, *top = o + TQ * pad, *sum = top + TQ, *by = sum + TQ;
-    const float *k = f->k + b * f->m * row + h * f->step;
-    const float *v = f->v + b * f->m * row + h * f->step;
-    const float *q = f->q + (b * f->n + q0) * row + h * f->step;
+    const float *k = f->k + b * f->m * row + h / f->group * f->keys_step;
+    const float *v = f->v + b * f->m * row + h / f->group * f->keys_step;
+    const float *q = f->q + (b * f->n + q0) * f->row + h * f->step;
     int64_t at = (b * f->n + q0) * o_row + h * d;
-    copy_turned(qt, q, nq, row, d, TQ, (float)(f->scale * 1.4426950408889634));
+    copy_turned(qt, q, nq, f->row, d, TQ, (float)(f->scale * 1.4426950408889634));
     memset(o, 0, (size_t)(TQ * pad) * sizeof(float));
     for (int64_t i = 0; i < TQ; i++) {
         top[i] = -1e30f;
@@ -307,37 +307,49 @@ static void backward_tile(const pl_flash *f, const tiles *t, span z, const float
     product(nq, pad, nk, t->dp, TK, 1, t->k, pad, t->dq, pad, false);
 }
 
-static void backward(const pl_flash *f, int64_t b, int64_t h, int64_t k0, int64_t k1, float *dq,
-                     const float *lse2, const float *delta, float *work)
+/* All query tiles of head z.h against the key tile in t. first: the key tile is the first of its
+ * span, which sets the dq rows; later ones add to them. */
+static void backward_queries(const pl_flash *f, const tiles *t, span z, float *dq,
+                             const float *lse2, const float *delta, bool first)
 {
     int64_t d = f->d, pad = pl_flash_padded(d), row = f->row, o_row = f->heads * d;
-    tiles t = tiles_of(work, pad);
-    float scale = (float)f->scale;
-    int64_t queries = b * f->n * row + h * f->step, keys = b * f->m * row + h * f->step;
-    int64_t outs = b * f->n * o_row + h * d;
+    int64_t queries = z.b * f->n * row + z.h * f->step, outs = z.b * f->n * o_row + z.h * d;
     /* dq is dq of f, or parts of its sum, which are dense */
-    int64_t dq_row = dq == f->dq ? row : o_row, dq_at = dq == f->dq ? queries : outs;
+    int64_t dq_row = dq == f->dq ? row : o_row;
+    dq += dq == f->dq ? queries : outs;
+    lse2 += (z.b * f->heads + z.h) * f->n;
+    delta += (z.b * f->heads + z.h) * f->n;
+    int64_t i = f->causal ? z.k0 / TQ * TQ : 0; /* earlier queries see none of these keys */
+    if (first)
+        for (int64_t r = 0; r < least(i, f->n); r++)
+            memset(dq + r * dq_row, 0, (size_t)d * sizeof(float));
+    for (; i < f->n; i += TQ) {
+        z.q0 = i;
+        z.nq = least(TQ, f->n - i);
+        copy_rows(t->q, f->q + queries + i * row, z.nq, row, d, pad);
+        copy_rows(t->go, f->d_o + outs + i * o_row, z.nq, o_row, d, pad);
+        backward_tile(f, t, z, lse2 + i, delta + i);
+        put_rows(dq + i * dq_row, t->dq, z.nq, dq_row, d, pad, (float)f->scale, !first);
+    }
+}
+
+static void backward(const pl_flash *f, int64_t b, int64_t g, int64_t k0, int64_t k1, float *dq,
+                     const float *lse2, const float *delta, float *work)
+{
+    int64_t d = f->d, pad = pl_flash_padded(d), row = f->keys_row;
+    tiles t = tiles_of(work, pad);
     size_t tile_bytes = (size_t)(TK * pad) * sizeof(float);
-    bool first = true; /* the first key tile of the span sets the dq rows, later ones add to them */
-    for (int64_t j = k0; j < k1; j += TK, first = false) {
-        int64_t nk = least(TK, k1 - j), at = keys + j * row;
+    for (int64_t j = k0; j < k1; j += TK) {
+        int64_t nk = least(TK, k1 - j), at = (b * f->m + j) * row + g * f->keys_step;
         copy_turned(t.kt, f->k + at, nk, row, d, TK, (float)(f->scale * 1.4426950408889634));
         copy_turned(t.vt, f->v + at, nk, row, d, TK, 1.0f);
         copy_rows(t.k, f->k + at, nk, row, d, pad);
         memset(t.dk, 0, tile_bytes);
         memset(t.dv, 0, tile_bytes);
-        int64_t i = f->causal ? j / TQ * TQ : 0; /* earlier queries see none of these keys */
-        if (first)
-            for (int64_t r = 0; r < least(i, f->n); r++)
-                memset(dq + dq_at + r * dq_row, 0, (size_t)d * sizeof(float));
-        for (; i < f->n; i += TQ) {
-            int64_t nq = least(TQ, f->n - i);
-            copy_rows(t.q, f->q + queries + i * row, nq, row, d, pad);
-            copy_rows(t.go, f->d_o + outs + i * o_row, nq, o_row, d, pad);
-            backward_tile(f, &t, (span){b, h, i, nq, j, nk}, lse2 + i, delta + i);
-            put_rows(dq + dq_at + i * dq_row, t.dq, nq, dq_row, d, pad, scale, !first);
-        }
-        put_rows(f->dk + at, t.dk, nk, row, d, pad, scale, false);
+        for (int64_t h = g * f->group; h < (g + 1) * f->group; h++)
+            backward_queries(f, &t, (span){.b = b, .h = h, .k0 = j, .nk = nk}, dq, lse2, delta,
+                             j == k0);
+        put_rows(f->dk + at, t.dk, nk, row, d, pad, (float)f->scale, false);
         put_rows(f->dv + at, t.dv, nk, row, d, pad, 1.0f, false);
     }
 }

@@ -21,8 +21,11 @@ static pl_attend attend_of(const pl_call *c)
     a.heads = z.heads;
     a.d = z.d;
     a.m = z.m;
+    a.group = z.group;
     a.row = z.row;
     a.step = z.step;
+    a.keys_row = z.keys_row;
+    a.keys_step = z.keys_step;
     a.scale = z.scale;
     a.causal = z.causal;
     a.masked = z.masked;
@@ -74,12 +77,12 @@ static pl_attend part_of(const pl_attend *whole, int64_t at, int64_t slice)
 {
     pl_attend a = *whole;
     int64_t elem = (int64_t)pl_dtype_bytes(a.dtype), rows = at * a.heads * a.n;
-    int64_t token = a.heads * a.d * elem, of_row = a.row * elem;
+    int64_t token = a.heads * a.d * elem, of_row = a.row * elem, of_key = a.keys_row * elem;
     bool back = a.lse != NULL;
     a.batch = a.batch - at < slice ? a.batch - at : slice;
     const void **outs[] = {&a.o, &a.d_o}, **of_m[] = {&a.k, &a.v};
     for (int i = 0; back && i < 2; i++) *outs[i] = (const char *)*outs[i] + at * a.n * token;
-    for (int i = 0; i < 2; i++) *of_m[i] = (const char *)*of_m[i] + at * a.m * of_row;
+    for (int i = 0; i < 2; i++) *of_m[i] = (const char *)*of_m[i] + at * a.m * of_key;
     a.q = (const char *)a.q + at * a.n * of_row;
     if (a.masked)
         a.mask.at =
@@ -108,6 +111,34 @@ static pl_status run_slices_of(const pl_attend *a, int64_t slice,
 static pl_status run_slices(const pl_attend *a, pl_status (*run)(const pl_attend *))
 {
     return run_slices_of(a, slice_of(a), run);
+}
+
+/* ---- groups of heads that read the same keys ------------------------------------------------ */
+/* Bytes of dk, or dv, with a head for each head of the queries. */
+static size_t per_head_bytes(const pl_attend *a)
+{
+    size_t bytes = (size_t)(a->batch * a->m * a->heads * a->d) * pl_dtype_bytes(a->dtype);
+    return (bytes + 255) & ~(size_t)255;
+}
+
+/* Returns the scratch of a gradient, which begins with dk and dv of every head. */
+static size_t grouped_work(const pl_call *c, size_t work)
+{
+    pl_attend a = attend_of(c);
+    return a.group > 1 && is_back(c) ? work + 2 * per_head_bytes(&a) : work;
+}
+
+static pl_status run_grouped(const pl_attend *a, int64_t slice, pl_status (*run)(const pl_attend *))
+{
+    if (a->group == 1) return run_slices_of(a, slice, run);
+    pl_attend x = *a;
+    size_t each = per_head_bytes(a);
+    x.out[1] = a->work;
+    x.out[2] = (char *)a->work + each;
+    x.work = (char *)a->work + 2 * each;
+    PL_TRY(run_slices_of(&x, slice, run));
+    PL_TRY(pl_attend_sum_groups(a, x.out[1], a->out[1]));
+    return pl_attend_sum_groups(a, x.out[2], a->out[2]);
 }
 
 static size_t wgmma_work(const pl_attend *a)
@@ -153,7 +184,7 @@ static bool dnn_can(const pl_call *c)
 {
     pl_attend a = attend_of(c);
     return !pl_attention_sizes_of(c).d_lse && pl_attend_mma_takes(&a) &&
-           pl_attend_dnn_takes(&a, is_back(c));
+           (a.group == 1 || !is_back(c)) && pl_attend_dnn_takes(&a, is_back(c));
 }
 
 static bool wgmma_can(const pl_call *c)
@@ -192,7 +223,7 @@ static bool tf32_takes(const pl_call *c)
 static bool split_takes(const pl_call *c)
 {
     pl_attend a = slice_call(c);
-    return !a.masked && pl_attend_split_takes(&a);
+    return !a.masked && a.group == 1 && pl_attend_split_takes(&a);
 }
 
 static bool f32_takes(const pl_call *c)
@@ -234,8 +265,8 @@ static pl_status run_apart(const pl_attend *a, pl_status (*run)(const pl_attend 
         *in[i] = at;
     }
     for (int i = 0; back && i < 3; i++, at += each) x.out[i] = at;
-    x.row = a->heads * a->d;
-    x.step = a->d;
+    x.row = x.keys_row = a->heads * a->d;
+    x.step = x.keys_step = a->d;
     x.work = at;
     PL_TRY(run_slices(&x, run));
     for (int i = 0; back && i < 3; i++) PL_TRY(copy_part(a, a->out[i], x.out[i], true));
@@ -268,14 +299,14 @@ static pl_status forward_apart(const pl_call *c, pl_status (*run)(const pl_atten
 static pl_status apart_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    *work_bytes = apart_work(c, is_back(c) ? most_work(c, pl_attend_work) : 0);
+    *work_bytes = grouped_work(c, apart_work(c, is_back(c) ? most_work(c, pl_attend_work) : 0));
     return PL_OK;
 }
 
 static pl_status backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    *work_bytes = most_work(c, pl_attend_work);
+    *work_bytes = grouped_work(c, most_work(c, pl_attend_work));
     return PL_OK;
 }
 
@@ -306,8 +337,8 @@ static pl_status wgmma_run(const pl_call *c)
     pl_attend a = attend_of(c);
     bind(&a, c);
     const void *at[7] = {a.q, a.k, a.v, a.d_o, a.out[0], a.out[1], a.out[2]};
-    if (!pl_cuda_aligned(at, 7)) return run_slices(&a, pl_attend_mma_bwd);
-    return run_slices_of(&a, wgmma_slice(&a), pl_attend_wgmma_bwd);
+    if (!pl_cuda_aligned(at, 7)) return run_grouped(&a, slice_of(&a), pl_attend_mma_bwd);
+    return run_grouped(&a, wgmma_slice(&a), pl_attend_wgmma_bwd);
 }
 
 /* Scratch for attention_mma.cu too. */
@@ -319,13 +350,15 @@ static pl_status wgmma_prepare(const pl_call *c, void **prep, size_t *work_bytes
     size_t mma = most_work(c, pl_attend_work);
     *work_bytes = wgmma_work(&a);
     if (mma > *work_bytes) *work_bytes = mma;
+    *work_bytes = grouped_work(c, *work_bytes);
     return PL_OK;
 }
 
 static pl_status tf32_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    *work_bytes = most_work(c, is_back(c) ? pl_attend_tf32_bwd_work : pl_attend_tf32_work);
+    *work_bytes =
+        grouped_work(c, most_work(c, is_back(c) ? pl_attend_tf32_bwd_work : pl_attend_tf32_work));
     return PL_OK;
 }
 
@@ -340,7 +373,7 @@ static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes
 static pl_status f32_backward_prepare(const pl_call *c, void **prep, size_t *work_bytes)
 {
     (void)prep;
-    *work_bytes = apart_work(c, most_work(c, pl_attend_f32_work));
+    *work_bytes = grouped_work(c, apart_work(c, most_work(c, pl_attend_f32_work)));
     return PL_OK;
 }
 
@@ -355,7 +388,7 @@ static pl_status backward(const pl_call *c, pl_status (*run)(const pl_attend *))
         return PL_OK;
     }
     bind(&a, c);
-    return run_slices(&a, run);
+    return run_grouped(&a, slice_of(&a), run);
 }
 
 static pl_status backward_apart(const pl_call *c, pl_status (*run)(const pl_attend *))

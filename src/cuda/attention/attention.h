@@ -1,8 +1,10 @@
 /* attention.h - shared by the files of attention.
  *
- * q, o, d_o, dq are [B,N,H,D], k, v, dk, dv [B,M,H,D], lse and d_lse [B,H,N]; q, k, v, dq, dk and
- * dv may be parts of larger rows (`row`, `step`). See ops/net/attention.c for the formulas. Valid
- * C++ too.
+ * q, o, d_o, dq are [B,N,H,D], k, v [B,M,H/group,D], lse and d_lse [B,H,N]; q, k, v, dq, dk and dv
+ * may be parts of larger rows (`row`, `step`). Head h of the queries reads head h / group of keys
+ * and values where they lie. Kernels write dk and dv as [B,M,H,D], one for each head of queries;
+ * attention.c gives them scratch for that where group > 1, and pl_attend_sum_groups adds the heads
+ * of a group in order. See ops/net/attention.c for the formulas. Valid C++ too.
  */
 #ifndef PL_CUDA_ATTENTION_H
 #define PL_CUDA_ATTENTION_H
@@ -22,10 +24,11 @@ typedef struct pl_attend_mask {
 } pl_attend_mask;
 
 typedef struct pl_attend {
-    int64_t batch, n, m, heads, d;
-    /* of q, k, v and their gradients: elements from one token to the next, from one head to the
-     * next; heads * d and d where they are separate tensors */
+    int64_t batch, n, m, heads, d, group;
+    /* of q and all gradients: elements from one token to the next, from one head to the next; heads
+     * * d and d where they are separate tensors */
     int64_t row, step;
+    int64_t keys_row, keys_step; /* of k and v */
     double scale;
     bool causal, masked;
     pl_dtype dtype; /* of all but lse, d_lse and the mask */
@@ -41,7 +44,7 @@ typedef struct pl_attend {
 
 /* Sizes in the form that the tiled kernels use. */
 typedef struct pl_attend_shape {
-    int n, m, heads, d, row, step;
+    int n, m, heads, d, group, row, step, keys_row, keys_step;
     float scale;
     bool causal, wide; /* wide: rows of operands and results are multiples of 16 bytes */
     pl_attend_mask mask;
@@ -59,8 +62,11 @@ static inline pl_attend_shape pl_attend_shape_of(const pl_attend *a, const void 
     z.m = (int)a->m;
     z.heads = (int)a->heads;
     z.d = (int)a->d;
+    z.group = (int)a->group;
     z.row = (int)a->row;
     z.step = (int)a->step;
+    z.keys_row = (int)a->keys_row;
+    z.keys_step = (int)a->keys_step;
     z.scale = (float)a->scale;
     z.causal = a->causal;
     z.mask = a->mask;
@@ -68,6 +74,8 @@ static inline pl_attend_shape pl_attend_shape_of(const pl_attend *a, const void 
     return z;
 }
 
+/* Writes the sums of groups of heads of `from` [B,M,H,D] to `to` [B,M,H/group,D]. */
+pl_status pl_attend_sum_groups(const pl_attend *a, const void *from, void *to) PL_MUST_USE;
 /* Returns the scratch of backward: two numbers per query. */
 size_t pl_attend_work(const pl_attend *a);
 /* Writes delta[b,h,i] = sum_d o d_o - d_lse to work, in the type of sums (f32; f64 for f64);

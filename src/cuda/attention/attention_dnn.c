@@ -41,7 +41,8 @@ enum { UID_DELTA = UID_DV + 1, UID_ONE, UID_NONE, UID_MASK, UIDS = UID_MASK };
  * and is zeroed first, so that problems compare bytewise. */
 typedef struct problem {
     int64_t batch, heads, stride, n, m, d;
-    int64_t row, step;                      /* of q, k, v and their gradients */
+    int64_t row, step;                      /* of q and all gradients */
+    int64_t group, keys_row, keys_step;     /* heads that read one head of keys; of k and v */
     int64_t mask_batch, mask_head;          /* of the mask: elements between batches, heads */
     int32_t dtype, causal, back, attention; /* attention: 1, unlike any convolution's bytes */
     int64_t masked;
@@ -66,11 +67,11 @@ static int64_t mask_row(int64_t m)
 /* ---- tensors -------------------------------------------------------------------------------- */
 /* Tokens [B,L,H,D] as [B,H,L,D], or turned as [B,H,D,L]; `token` and `head` elements lie between
  * two tokens and two heads. */
-static pl_dnn_desc spaced(pl_dnn_graph *g, const problem *p, int64_t uid, int64_t length,
-                          bool turned, int64_t token, int64_t head)
+static pl_dnn_desc spaced(pl_dnn_graph *g, const problem *p, int64_t uid, int64_t heads,
+                          int64_t length, bool turned, int64_t token, int64_t head)
 {
     pl_dnn_tensor t = {.uid = uid,
-                       .dim = {p->batch, p->heads, turned ? p->d : length, turned ? length : p->d},
+                       .dim = {p->batch, heads, turned ? p->d : length, turned ? length : p->d},
                        .stride = {length * token, head, turned ? 1 : token, turned ? token : 1},
                        .type = pl_dnn_type((pl_dtype)p->dtype)};
     return pl_dnn_tensor_of(g, &t);
@@ -79,14 +80,20 @@ static pl_dnn_desc spaced(pl_dnn_graph *g, const problem *p, int64_t uid, int64_
 /* o and d_o */
 static pl_dnn_desc outs(pl_dnn_graph *g, const problem *p, int64_t uid)
 {
-    return spaced(g, p, uid, p->n, false, p->stride * p->d, p->d);
+    return spaced(g, p, uid, p->heads, p->n, false, p->stride * p->d, p->d);
 }
 
-/* q, k, v and their gradients */
+/* q and all gradients */
 static pl_dnn_desc tokens(pl_dnn_graph *g, const problem *p, int64_t uid, int64_t length,
                           bool turned)
 {
-    return spaced(g, p, uid, length, turned, p->row, p->step);
+    return spaced(g, p, uid, p->heads, length, turned, p->row, p->step);
+}
+
+/* k and v */
+static pl_dnn_desc keys(pl_dnn_graph *g, const problem *p, int64_t uid, bool turned)
+{
+    return spaced(g, p, uid, p->heads / p->group, p->m, turned, p->keys_row, p->keys_step);
 }
 
 /* Scores [B,H,N,M], inside the graph. */
@@ -169,8 +176,8 @@ static pl_dnn_desc product_of_scores(pl_dnn_graph *g, const problem *p, pl_dnn_d
 
 static void forward_graph(pl_dnn_graph *g, const problem *p)
 {
-    pl_dnn_desc q = tokens(g, p, UID_Q, p->n, false), k = tokens(g, p, UID_K, p->m, true);
-    pl_dnn_desc v = tokens(g, p, UID_V, p->m, false), o = outs(g, p, UID_O);
+    pl_dnn_desc q = tokens(g, p, UID_Q, p->n, false), k = keys(g, p, UID_K, true);
+    pl_dnn_desc v = keys(g, p, UID_V, false), o = outs(g, p, UID_O);
     pl_dnn_desc lse = queries(g, p, UID_LSE, p->stride), scale = pl_dnn_number(g, UID_SCALE);
     pl_dnn_desc most = queries(g, p, 0, p->heads), sum = queries(g, p, 0, p->heads);
     pl_dnn_desc log_sum = queries(g, p, 0, p->heads);
@@ -211,8 +218,8 @@ static void transposed_product(pl_dnn_graph *g, const problem *p, pl_dnn_desc s,
 
 static void backward_graph(pl_dnn_graph *g, const problem *p)
 {
-    pl_dnn_desc q = tokens(g, p, UID_Q, p->n, false), k = tokens(g, p, UID_K, p->m, true);
-    pl_dnn_desc v = tokens(g, p, UID_V, p->m, true), o = outs(g, p, UID_O);
+    pl_dnn_desc q = tokens(g, p, UID_Q, p->n, false), k = keys(g, p, UID_K, true);
+    pl_dnn_desc v = keys(g, p, UID_V, true), o = outs(g, p, UID_O);
     pl_dnn_desc d_o = outs(g, p, UID_D_O), dq = tokens(g, p, UID_DQ, p->n, false);
     pl_dnn_desc dk = tokens(g, p, UID_DK, p->m, false), dv = tokens(g, p, UID_DV, p->m, false);
     pl_dnn_desc lse = queries(g, p, UID_LSE, p->stride), scale = pl_dnn_number(g, UID_SCALE);
@@ -226,9 +233,9 @@ static void backward_graph(pl_dnn_graph *g, const problem *p)
     ds = pointwise(g, p, CUDNN_POINTWISE_MUL, ds, probability);
     ds = pointwise(g, p, CUDNN_POINTWISE_MUL, ds, scale);
     transposed_product(g, p, ds, q, dk);
-    pl_dnn_desc keys = tokens(g, p, 0, p->m, false);
-    pl_dnn_reshape(g, k, keys);
-    pl_dnn_product(g, ds, keys, dq);
+    pl_dnn_desc back = keys(g, p, 0, false);
+    pl_dnn_reshape(g, k, back);
+    pl_dnn_product(g, ds, back, dq);
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
@@ -301,6 +308,9 @@ static problem slice_of(const pl_attend *a, bool back)
     p.d = a->d;
     p.row = a->row;
     p.step = a->step;
+    p.group = a->group;
+    p.keys_row = a->keys_row;
+    p.keys_step = a->keys_step;
     p.dtype = (int32_t)a->dtype;
     p.causal = a->causal;
     p.back = back;
@@ -395,7 +405,8 @@ static pl_status bind_slice(const prepared *h, const pl_attend *a, int64_t b, in
     int64_t elem = (int64_t)pl_dtype_bytes(a->dtype);
     int64_t out = (b * a->n * a->heads + i) * a->d * elem;
     int64_t of_n = (b * a->n * a->row + i * a->step) * elem;
-    int64_t of_m = (b * a->m * a->row + i * a->step) * elem;
+    int64_t of_m = (b * a->m * a->row + i * a->step) * elem; /* of gradients */
+    int64_t of_key = (b * a->m * a->keys_row + i / a->group * a->keys_step) * elem;
     int64_t row = 4 * (b * a->heads + i) * a->n, n = 0, uid[UIDS];
     const void *at[UIDS];
     char *mask = pl_cuda_work_at(a->work), *work = mask + mask_bytes(a);
@@ -405,8 +416,8 @@ static pl_status bind_slice(const prepared *h, const pl_attend *a, int64_t b, in
   at[n++] = (p);                                                                                   \
  } while (0)
     BIND(UID_Q, moved(a->q, of_n));
-    BIND(UID_K, moved(a->k, of_m));
-    BIND(UID_V, moved(a->v, of_m));
+    BIND(UID_K, moved(a->k, of_key));
+    BIND(UID_V, moved(a->v, of_key));
     BIND(UID_O, moved(p->back ? a->o : a->out[0], out));
     BIND(UID_LSE, moved(p->back ? a->lse : a->out[1], row));
     BIND(UID_SCALE, &h->scale);

@@ -28,8 +28,8 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     int64_t stride = (int64_t)z.heads * z.d;
     q += (int64_t)b * z.n * stride + h * z.d;
     o += (int64_t)b * z.n * stride + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
-    v += (int64_t)b * z.m * stride + h * z.d;
+    k += pl_attend_keys_at(z, b, h);
+    v += pl_attend_keys_at(z, b, h);
     int seen = z.causal ? min(z.m, first + ROWS) : z.m;
     float out[R][N], top[R], total[R] = {}, factor[R];
 #pragma unroll
@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
     for (int c0 = 0; c0 < seen; c0 += COLS) {
         float s[R][C];
         __syncthreads();
-        fill<D, COLS>(tile, k, stride, c0, z.m, z);
+        fill<D, COLS>(tile, k, z.keys_row, c0, z.m, z);
         __syncthreads();
         scores<D, R, C>(s, rows, tile);
 #pragma unroll
@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(THREADS, R *C <= 32 && D <= 64 ? 2 : 1)
         }
         lay<R, C>(p, s);
         __syncthreads();
-        fill<D, COLS>(tile, v, stride, c0, z.m, z);
+        fill<D, COLS>(tile, v, z.keys_row, c0, z.m, z);
         __syncthreads();
         weigh<D, R, C>(out, p, tile);
     }
@@ -102,8 +102,8 @@ static __global__ void __launch_bounds__(THREADS)
     q += (int64_t)b * z.n * stride + h * z.d;
     d_o += (int64_t)b * z.n * stride + h * z.d;
     dq += (int64_t)b * z.n * stride + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
-    v += (int64_t)b * z.m * stride + h * z.d;
+    k += pl_attend_keys_at(z, b, h);
+    v += pl_attend_keys_at(z, b, h);
     int seen = z.causal ? min(z.m, first + ROWS) : z.m;
     float out[R][N], factor[R];
 #pragma unroll
@@ -117,8 +117,8 @@ static __global__ void __launch_bounds__(THREADS)
     for (int c0 = 0; c0 < seen; c0 += COLS) {
         float s[R][C];
         __syncthreads();
-        fill<D, COLS>(keys, k, stride, c0, z.m, z);
-        fill<D, COLS>(values, v, stride, c0, z.m, z);
+        fill<D, COLS>(keys, k, z.keys_row, c0, z.m, z);
+        fill<D, COLS>(values, v, z.keys_row, c0, z.m, z);
         __syncthreads();
         scores<D, R, C>(s, rows, keys);
 #pragma unroll
@@ -185,8 +185,8 @@ static __global__ void __launch_bounds__(THREADS)
     int64_t stride = (int64_t)z.heads * z.d, l0 = ((int64_t)b * z.heads + h) * z.n;
     q += (int64_t)b * z.n * stride + h * z.d;
     d_o += (int64_t)b * z.n * stride + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
-    v += (int64_t)b * z.m * stride + h * z.d;
+    k += pl_attend_keys_at(z, b, h);
+    v += pl_attend_keys_at(z, b, h);
     if (kept) kept += (int64_t)blockIdx.y * z.m * z.n;
     dk += (int64_t)b * z.m * stride + h * z.d;
     dv += (int64_t)b * z.m * stride + h * z.d;
@@ -197,8 +197,8 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int e = 0; e < N; e++) to_k[i][e] = to_v[i][e] = 0;
     }
-    fill<D, ROWS>(rows, k, stride, first, z.m, z);
-    fill<D, ROWS>(v_rows, v, stride, first, z.m, z);
+    fill<D, ROWS>(rows, k, z.keys_row, first, z.m, z);
+    fill<D, ROWS>(v_rows, v, z.keys_row, first, z.m, z);
     for (int c0 = z.causal ? first : 0; c0 < z.n; c0 += COLS) {
         float s[R][C];
         __syncthreads();
@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(128)
     int h = (head0 + blockIdx.y) % z.heads, b = (head0 + blockIdx.y) / z.heads;
     int y = threadIdx.x / 8, x = threadIdx.x % 8, first = blockIdx.x * WIDE;
     int64_t stride = (int64_t)z.heads * z.d;
-    k += (int64_t)b * z.m * stride + h * z.d;
+    k += pl_attend_keys_at(z, b, h);
     dq += (int64_t)b * z.n * stride + h * z.d;
     kept += (int64_t)blockIdx.y * z.m * z.n;
     int seen = z.causal ? min(z.m, first + WIDE) : z.m;
@@ -262,7 +262,7 @@ static __global__ void __launch_bounds__(128)
         for (int e = 0; e < N; e++) out[i][e] = 0;
     for (int t0 = 0; t0 < seen; t0 += KEYS) {
         __syncthreads();
-        fill<D, KEYS, 128>(keys, k, stride, t0, seen, z);
+        fill<D, KEYS, 128>(keys, k, z.keys_row, t0, seen, z);
         if (z.n % 4 == 0) {
             for (int i = threadIdx.x; i < KEYS * WIDE / 4; i += 128) {
                 int r = i / (WIDE / 4), c = i % (WIDE / 4) * 4;

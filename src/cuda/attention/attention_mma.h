@@ -20,7 +20,7 @@
 #ifndef PL_CUDA_ATTENTION_MMA_H
 #define PL_CUDA_ATTENTION_MMA_H
 
-#include "cuda/attention/attention.h"
+#include "cuda/attention/keys.h"
 #include "cuda/attention/mask.h"
 #include "cuda/device/launch.h"
 #include "cuda/matmul/mma.h"
@@ -258,8 +258,8 @@ static __global__ void __launch_bounds__(THREADS)
     int64_t stride = z.row;
     q += (int64_t)b * z.n * stride + h * z.step;
     o += ((int64_t)b * z.n * z.heads + h) * z.d;
-    k += (int64_t)b * z.m * stride + h * z.step;
-    v += (int64_t)b * z.m * stride + h * z.step;
+    k += pl_attend_keys_at(z, b, h);
+    v += pl_attend_keys_at(z, b, h);
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
     const powers by = powers_of<R>(largest);
     float out[MT][D / 8][4], top[MT][2], total[MT][2], scale = z.scale * by.scores;
@@ -271,14 +271,14 @@ static __global__ void __launch_bounds__(THREADS)
             total[i][e] = 0;
         }
     fill<T, D, ROWS>(rows, q, stride, first, z.n, z.d, z.wide);
-    fill<T, D, COLS>(keys, k, stride, 0, z.m, z.d, z.wide);
-    fill<T, D, COLS>(values, v, stride, 0, z.m, z.d, z.wide);
+    fill<T, D, COLS>(keys, k, z.keys_row, 0, z.m, z.d, z.wide);
+    fill<T, D, COLS>(values, v, z.keys_row, 0, z.m, z.d, z.wide);
     pl_copies_end();
     for (int t = 0; t < tiles; t++) {
         int at = t % 2 * COLS * D, next = COLS * D - at, c0 = t * COLS;
         if (t + 1 < tiles) {
-            fill<T, D, COLS>(keys + next, k, stride, c0 + COLS, z.m, z.d, z.wide);
-            fill<T, D, COLS>(values + next, v, stride, c0 + COLS, z.m, z.d, z.wide);
+            fill<T, D, COLS>(keys + next, k, z.keys_row, c0 + COLS, z.m, z.d, z.wide);
+            fill<T, D, COLS>(values + next, v, z.keys_row, c0 + COLS, z.m, z.d, z.wide);
         }
         pl_copies_end();
         pl_copies_wait<1>();
@@ -336,8 +336,8 @@ static __global__ void __launch_bounds__(THREADS)
     q += (int64_t)b * z.n * stride + h * z.step;
     d_o += (int64_t)b * z.n * outs + h * z.d;
     dq += (int64_t)b * z.n * z.to_row + h * z.to_step;
-    k += (int64_t)b * z.m * stride + h * z.step;
-    v += (int64_t)b * z.m * stride + h * z.step;
+    k += pl_attend_keys_at(z, b, h);
+    v += pl_attend_keys_at(z, b, h);
     int seen = z.causal ? min(z.m, first + ROWS) : z.m, tiles = (seen + COLS - 1) / COLS;
     int r0 = first + threadIdx.x / 32 * 16 * MT + lane / 4;
     const powers by = powers_of<R>(largest);
@@ -353,14 +353,14 @@ static __global__ void __launch_bounds__(THREADS)
         }
     fill<T, D, ROWS>(rows, q, stride, first, z.n, z.d, z.wide);
     fill<T, D, ROWS>(d_rows, d_o, outs, first, z.n, z.d, z.wide);
-    fill<T, D, COLS>(keys, k, stride, 0, z.m, z.d, z.wide);
-    fill<T, D, COLS>(values, v, stride, 0, z.m, z.d, z.wide);
+    fill<T, D, COLS>(keys, k, z.keys_row, 0, z.m, z.d, z.wide);
+    fill<T, D, COLS>(values, v, z.keys_row, 0, z.m, z.d, z.wide);
     pl_copies_end();
     for (int t = 0; t < tiles; t++) {
         int at = t % 2 * COLS * D, next = COLS * D - at, c0 = t * COLS;
         if (t + 1 < tiles) {
-            fill<T, D, COLS>(keys + next, k, stride, c0 + COLS, z.m, z.d, z.wide);
-            fill<T, D, COLS>(values + next, v, stride, c0 + COLS, z.m, z.d, z.wide);
+            fill<T, D, COLS>(keys + next, k, z.keys_row, c0 + COLS, z.m, z.d, z.wide);
+            fill<T, D, COLS>(values + next, v, z.keys_row, c0 + COLS, z.m, z.d, z.wide);
         }
         pl_copies_end();
         pl_copies_wait<1>();
@@ -408,8 +408,8 @@ static __global__ void __launch_bounds__(THREADS)
     int64_t stride = z.row, outs = (int64_t)z.heads * z.d, head = (int64_t)b * z.heads + h;
     q += (int64_t)b * z.n * stride + h * z.step;
     d_o += (int64_t)b * z.n * outs + h * z.d;
-    k += (int64_t)b * z.m * stride + h * z.step;
-    v += (int64_t)b * z.m * stride + h * z.step;
+    k += pl_attend_keys_at(z, b, h);
+    v += pl_attend_keys_at(z, b, h);
     dk += (int64_t)b * z.m * z.to_row + h * z.to_step;
     dv += (int64_t)b * z.m * z.to_row + h * z.to_step;
     int t0 = z.causal ? first / COLS : 0, tiles = (z.n + COLS - 1) / COLS;
@@ -417,8 +417,8 @@ static __global__ void __launch_bounds__(THREADS)
     const powers by = powers_of<R>(largest);
     float to_k[MT][W / 8][4], to_v[MT][W / 8][4], unit = z.scale * by.scores * LOG2E;
     clear<MT, W / 8>(to_k), clear<MT, W / 8>(to_v);
-    fill<T, D, ROWS>(rows, k, stride, first, z.m, z.d, z.wide);
-    fill<T, D, ROWS>(v_rows, v, stride, first, z.m, z.d, z.wide);
+    fill<T, D, ROWS>(rows, k, z.keys_row, first, z.m, z.d, z.wide);
+    fill<T, D, ROWS>(v_rows, v, z.keys_row, first, z.m, z.d, z.wide);
     if (t0 < tiles) {
         fill<T, D, COLS>(queries, q, stride, t0 * COLS, z.n, z.d, z.wide);
         fill<T, D, COLS>(d_outs, d_o, outs, t0 * COLS, z.n, z.d, z.wide);
@@ -484,7 +484,8 @@ template <typename T, typename R> static shape sizes_of(const pl_attend *a)
     z.to_step = z.step;
     if (sizeof(T) != sizeof(R)) {
         z.row = z.heads * z.d;
-        z.step = z.d;
+        z.keys_row = z.heads / z.group * z.d;
+        z.step = z.keys_step = z.d;
     }
     return z;
 }

@@ -15,7 +15,7 @@
 static constexpr int THREADS = 128, MAX_D = 1024, PER = MAX_D / THREADS;
 
 typedef struct sizes {
-    int64_t n, m, heads, d;
+    int64_t n, m, heads, group, d;
     double scale;
     bool causal;
     pl_attend_mask mask;
@@ -23,13 +23,19 @@ typedef struct sizes {
 
 static sizes sizes_of(const pl_attend *a)
 {
-    sizes s = {a->n, a->m, a->heads, a->d, a->scale, a->causal, a->mask};
+    sizes s = {a->n, a->m, a->heads, a->group, a->d, a->scale, a->causal, a->mask};
     return s;
 }
 
 static __device__ int64_t row(const sizes &s, int64_t b, int64_t i, int64_t h, int64_t tokens)
 {
     return ((b * tokens + i) * s.heads + h) * s.d;
+}
+
+/* Key or value j as head h of the queries reads it. */
+static __device__ int64_t key_row(const sizes &s, int64_t b, int64_t j, int64_t h)
+{
+    return ((b * s.m + j) * (s.heads / s.group) + h / s.group) * s.d;
 }
 
 /* What the mask adds to the score of query i and key j. */
@@ -85,7 +91,7 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
         int64_t j = j0 + threadIdx.x;
         acc x = -INFINITY;
         if (j < seen)
-            x = dot(qi, k + row(s, b, j, h, s.m), s.d) * (acc)s.scale + added<acc>(s, b, h, i, j);
+            x = dot(qi, k + key_row(s, b, j, h), s.d) * (acc)s.scale + added<acc>(s, b, h, i, j);
         acc most = over_block<acc, true>(x, part);
         most = most > top ? most : top;
         acc fade = exp(top - most);
@@ -97,7 +103,7 @@ static __global__ void forward(sizes s, const T *q, const T *k, const T *v, T *o
             if (c >= s.d) break;
             acc sum = out[e] * fade;
             for (int64_t t = 0; t < end; t++)
-                sum += p[t] * pl_elem<T>::get(v[row(s, b, j0 + t, h, s.m) + c]);
+                sum += p[t] * pl_elem<T>::get(v[key_row(s, b, j0 + t, h) + c]);
             out[e] = sum;
         }
         top = most;
@@ -125,7 +131,7 @@ static __global__ void to_query(sizes s, const T *q, const T *k, const T *v, con
     for (int64_t j0 = 0; j0 < seen; j0 += THREADS) {
         int64_t j = j0 + threadIdx.x, end = seen - j0 < THREADS ? seen - j0 : THREADS;
         if (j < seen) {
-            int64_t kj = row(s, b, j, h, s.m);
+            int64_t kj = key_row(s, b, j, h);
             acc p = exp(dot(q + qi, k + kj, s.d) * (acc)s.scale + added<acc>(s, b, h, i, j) -
                         (acc)lse[li]);
             ds[threadIdx.x] = p * (dot(d_o + qi, v + kj, s.d) - (acc)delta[li]) * (acc)s.scale;
@@ -135,7 +141,7 @@ static __global__ void to_query(sizes s, const T *q, const T *k, const T *v, con
             int64_t c = dim_of(e);
             if (c >= s.d) break;
             for (int64_t t = 0; t < end; t++)
-                out[e] += ds[t] * pl_elem<T>::get(k[row(s, b, j0 + t, h, s.m) + c]);
+                out[e] += ds[t] * pl_elem<T>::get(k[key_row(s, b, j0 + t, h) + c]);
         }
         __syncthreads();
     }
@@ -152,7 +158,7 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
     typedef typename pl_elem<T>::acc acc;
     __shared__ acc ds[THREADS], p[THREADS];
     int64_t j = blockIdx.x % s.m, h = blockIdx.x / s.m % s.heads, b = blockIdx.x / s.m / s.heads;
-    int64_t kj = row(s, b, j, h, s.m), l0 = (b * s.heads + h) * s.n;
+    int64_t kj = key_row(s, b, j, h), to = row(s, b, j, h, s.m), l0 = (b * s.heads + h) * s.n;
     acc to_k[PER] = {}, to_v[PER] = {};
     for (int64_t i0 = s.causal ? j : 0; i0 < s.n; i0 += THREADS) {
         int64_t i = i0 + threadIdx.x, end = s.n - i0 < THREADS ? s.n - i0 : THREADS;
@@ -178,8 +184,8 @@ static __global__ void to_key(sizes s, const T *q, const T *k, const T *v, const
     for (int e = 0; e < PER; e++) {
         int64_t c = dim_of(e);
         if (c >= s.d) break;
-        dk[kj + c] = pl_elem<T>::put(to_k[e]);
-        dv[kj + c] = pl_elem<T>::put(to_v[e]);
+        dk[to + c] = pl_elem<T>::put(to_k[e]);
+        dv[to + c] = pl_elem<T>::put(to_v[e]);
     }
 }
 
@@ -212,6 +218,18 @@ static __global__ void deltas(sizes s, int64_t rows, const T *o, const T *d_o, c
     if (d_lse) sum -= widened<acc>(d_lse, d_lse_type, r);
     if (wide_lse) wide_lse[r] = widened<L>(lse, lse_type, r);
     delta[r] = (L)sum;
+}
+
+/* n: elements of the sums. */
+template <typename T>
+static __global__ void sum_groups(int64_t n, int64_t d, int64_t group, const T *from, T *to)
+{
+    for (int64_t i = PL_ITEM; i < n; i += PL_ITEMS) {
+        const T *x = from + i / d * group * d + i % d;
+        typename pl_elem<T>::acc sum = 0;
+        for (int64_t k = 0; k < group; k++) sum += pl_elem<T>::get(x[k * d]);
+        to[i] = pl_elem<T>::put(sum);
+    }
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -272,6 +290,15 @@ extern "C" pl_status pl_attend_delta(const pl_attend *a)
     PL_TRY(check(a));
     PL_FLOAT_TYPES(a->dtype, launch_delta<T>(a))
     PL_CUDA_LAUNCHED("delta of attention");
+    return PL_OK;
+}
+
+extern "C" pl_status pl_attend_sum_groups(const pl_attend *a, const void *from, void *to)
+{
+    int64_t n = a->batch * a->m * (a->heads / a->group) * a->d;
+    PL_FLOAT_TYPES(a->dtype, PL_LAUNCH((sum_groups<T>), dim3(pl_blocks(n, THREADS)), dim3(THREADS),
+                                       0, n, a->d, a->group, (const T *)from, (T *)to))
+    PL_CUDA_LAUNCHED("gradients of keys and values");
     return PL_OK;
 }
 

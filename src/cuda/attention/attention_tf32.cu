@@ -16,14 +16,14 @@ struct rounding {
     const float *x[4];
     pl_f16 *y[4];
     int64_t n[4], row[4], step[4];
-    pl_long_divisor heads, d;
+    pl_long_divisor heads[4], d;
     unsigned *most; /* bits of the largest number of each, zero before */
 };
 
 /* Where element i of tensor t lies. */
 static __device__ __forceinline__ const float *at_of(const rounding &r, int t, int64_t i)
 {
-    int64_t c, h, head = pl_long_divmod(i, r.d, &c), token = pl_long_divmod(head, r.heads, &h);
+    int64_t c, h, head = pl_long_divmod(i, r.d, &c), token = pl_long_divmod(head, r.heads[t], &h);
     return r.x[t] + token * r.row[t] + h * r.step[t] + c;
 }
 
@@ -100,13 +100,14 @@ static pl_status run_tf32(const pl_attend *a, bool back)
     for (int i = 0; i < (back ? 4 : 3); i++) {
         r.x[i] = (const float *)from[i];
         r.y[i] = (pl_f16 *)at;
-        r.n[i] = s.heads * (i % 3 ? a->m : a->n);
-        r.row[i] = i == 3 ? a->heads * a->d : a->row;
-        r.step[i] = i == 3 ? a->d : a->step;
+        bool keys = i % 3 != 0;
+        r.n[i] = keys ? s.heads / a->group * a->m : s.heads * a->n;
+        r.row[i] = keys ? a->keys_row : i == 3 ? a->heads * a->d : a->row;
+        r.step[i] = keys ? a->keys_step : i == 3 ? a->d : a->step;
+        r.heads[i] = pl_long_div_by(keys ? a->heads / a->group : a->heads);
         at += pl_attend_tf32_tensor(&s, i % 3);
         most = most > r.n[i] ? most : r.n[i];
     }
-    r.heads = pl_long_div_by(a->heads);
     r.d = pl_long_div_by(a->d);
     bool fours = a->d % 4 == 0 && pl_cuda_aligned(from, 4);
     PL_CUDA(cudaMemsetAsync(r.most, 0, PL_ATTEND_LARGEST, pl_cuda_stream()));

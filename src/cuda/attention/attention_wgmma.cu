@@ -19,7 +19,7 @@
  * p and ds are rounded to the operands' type. Heads of up to 64 or 128 whose size is a multiple of
  * 8; the rest of a row is zero.
  */
-#include "cuda/attention/attention.h"
+#include "cuda/attention/keys.h"
 #include "cuda/attention/wgmma.h"
 #include "plan/cost/kernel_sizes.h"
 
@@ -285,8 +285,8 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     q += b * z.n * stride + h * z.step;
     d_o += b * z.n * outs + h * z.d;
     dq += b * z.n * stride + h * z.step;
-    k += b * z.m * stride + h * z.step;
-    v += b * z.m * stride + h * z.step;
+    k += pl_attend_keys_at(z, b, h);
+    v += pl_attend_keys_at(z, b, h);
     dk += b * z.m * stride + h * z.step;
     dv += b * z.m * stride + h * z.step;
     w.lse += (int64_t)head * z.n;
@@ -296,8 +296,8 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     float to_k[D / 2], to_v[D / 2], unit = z.scale * LOG2E;
 # pragma unroll
     for (int i = 0; i < D / 2; i++) to_k[i] = to_v[i] = 0;
-    fill<T, D, ROWS, THREADS>(rows, k, stride, first, z.m, z.d);
-    fill<T, D, ROWS, THREADS>(v_rows, v, stride, first, z.m, z.d);
+    fill<T, D, ROWS, THREADS>(rows, k, z.keys_row, first, z.m, z.d);
+    fill<T, D, ROWS, THREADS>(v_rows, v, z.keys_row, first, z.m, z.d);
     int col = D == 64 ? 0 : group;
     unsigned k_at = pl_wg_place(rows), v_at = k_at + pl_wg_step(ROWS * D);
     unsigned q_at = v_at + pl_wg_step(ROWS * D), d_at = q_at + pl_wg_step(2 * COLS * D);
@@ -439,8 +439,8 @@ extern "C" bool pl_attend_wgmma_takes(const pl_attend *a)
     const pl_cuda_props *card = pl_cuda_props_get();
     bool half = a->dtype == PL_F16 || a->dtype == PL_BF16;
     return half && !a->masked && card->arch == 90 && a->d % 8 == 0 && a->d > 32 && a->d <= 128 &&
-           a->row % 8 == 0 && a->step % 8 == 0 && a->scale > 0 && a->n < 1 << 30 &&
-           a->m < 1 << 30 && a->heads < 65536 && a->batch < 32768 &&
+           a->row % 8 == 0 && a->step % 8 == 0 && a->keys_row % 8 == 0 && a->scale > 0 &&
+           a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 && a->batch < 32768 &&
            (size_t)card->shared_limit >= 170 << 10;
 }
 

@@ -3,6 +3,7 @@
 #ifndef PL_CUDA_ATTENTION_F32_TILES_H
 #define PL_CUDA_ATTENTION_F32_TILES_H
 
+#include "cuda/attention/keys.h"
 #include "cuda/attention/mask.h"
 #include "cuda/device/launch.h"
 

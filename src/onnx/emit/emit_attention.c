@@ -54,7 +54,9 @@ pl_val pl_ox_attend(pl_ox_build *b, const pl_ox_attention *a, pl_val *scores)
     static const int tokens_first[] = {0, 2, 1, 3};
     pl_graph *g = b->g;
     int64_t n = a->q->dim[2], m = a->k->dim[2], d = a->q->dim[3], heads = a->q->dim[1];
-    bool same = d == a->v->dim[3] && heads == a->k->dim[1] && a->q->dtype == a->v->dtype;
+    int64_t keys = a->k->dim[1];
+    bool same = d == a->v->dim[3] && keys == a->v->dim[1] && a->q->dtype == a->v->dtype &&
+                (heads == keys || (keys > 0 && heads % keys == 0));
     double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)d);
     bool plain = !a->bias && !(a->softcap > 0) && !scores && !a->windowed && !a->lengths;
     if (same && plain && !(a->causal && (n != m || a->offset)))

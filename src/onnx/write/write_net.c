@@ -150,13 +150,28 @@ static void attend(pl_ow *w, const pl_type *o, int64_t keys, const char *const *
         NULL);
 }
 
-/* q [B,N,H,D], k and v [B,M,H,D] */
+/* An operand [B,M,G,D] of attention in another order, its heads second and repeated until there are
+ * as many as the result has: ONNX's products want equal numbers of them. */
+static const char *keys_of(pl_ow *w, uint32_t operand, const int *order)
+{
+    const pl_type *t = pl_type_of(w->g, operand);
+    int64_t heads = pl_type_of(w->g, pl_ow_result(w, 0))->dim[2], x = t->dim[order[2]];
+    int64_t y = t->dim[order[3]], times = t->dim[2] > 0 ? heads / t->dim[2] : 1;
+    const char *k = pl_ow_in(w, operand, order);
+    if (times <= 1) return k;
+    k = pl_ow_reshape(w, k, PL_DIMS(t->dim[0], t->dim[2], 1, x, y));
+    const int64_t more[] = {t->dim[0], t->dim[2], times, x, y};
+    k = pl_ow_2(w, "Expand", k, pl_ow_ints(w, 5, more));
+    return pl_ow_reshape(w, k, PL_DIMS(t->dim[0], heads, x, y));
+}
+
+/* q [B,N,H,D], k and v [B,M,G,D] */
 void pl_ow_write_attention(pl_ow *w)
 {
     static const int heads[] = {0, 2, 1, 3}, turned[] = {0, 2, 3, 1};
     const pl_attention_attr *a = pl_ow_attr_of(w);
-    const char *qkv[3] = {pl_ow_in(w, pl_ow_arg(w, 0), heads), pl_ow_in(w, pl_ow_arg(w, 1), turned),
-                          pl_ow_in(w, pl_ow_arg(w, 2), heads)};
+    const char *qkv[3] = {pl_ow_in(w, pl_ow_arg(w, 0), heads), keys_of(w, pl_ow_arg(w, 1), turned),
+                          keys_of(w, pl_ow_arg(w, 2), heads)};
     attend(w, pl_type_of(w->g, pl_ow_result(w, 0)), pl_type_of(w->g, pl_ow_arg(w, 1))->dim[1], qkv,
            a->scale, a->causal);
 }
@@ -186,7 +201,7 @@ void pl_ow_write_attention_masked(pl_ow *w)
     pl_dtype type = o->dtype, wide = type == PL_F64 ? PL_F64 : PL_F32;
     const char *last = pl_ow_int(w, -1);
     const char *s = pl_ow_2(w, "MatMul", pl_ow_in(w, pl_ow_arg(w, 0), heads),
-                            pl_ow_in(w, pl_ow_arg(w, 1), turned));
+                            keys_of(w, pl_ow_arg(w, 1), turned));
     if (type != wide) s = cast_to(w, s, wide);
     s = pl_ow_2(w, "Mul", s, pl_ow_number(w, wide, a->scale));
     s = pl_ow_2(w, "Add", s, mask_of(w, pl_ow_arg(w, 3), wide));
@@ -200,7 +215,7 @@ void pl_ow_write_attention_masked(pl_ow *w)
     const char *p = pl_ow_op(w, "Softmax", OW_IN(s), OW_ATTRS(OW_I("axis", -1)));
     p = pl_ow_op(w, "Where", OW_IN(seen, p, pl_ow_number(w, wide, 0)), NULL);
     if (type != wide) p = cast_to(w, p, type);
-    pl_ow_set(w, pl_ow_result(w, 0), pl_ow_2(w, "MatMul", p, pl_ow_in(w, pl_ow_arg(w, 2), heads)),
+    pl_ow_set(w, pl_ow_result(w, 0), pl_ow_2(w, "MatMul", p, keys_of(w, pl_ow_arg(w, 2), heads)),
               heads);
     if (!w->used[pl_ow_result(w, 1)]) return;
     const char *lse = pl_ow_op(w, "ReduceLogSumExp", OW_IN(s, last), OW_ATTRS(OW_I("keepdims", 1)));

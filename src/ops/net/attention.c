@@ -1,6 +1,6 @@
 /* attention.c - softmax(q k^T scale) v over tokens, without stored probabilities.
  *
- *   attention           (q [B,N,H,D], k, v [B,M,H,D]) -> o [B,N,H,D], lse [B,H,N]
+ *   attention           (q [B,N,H,D], k, v [B,M,G,D]) -> o [B,N,H,D], lse [B,H,N]
  *   attention_bwd       (q, k, v, o, lse, d_o, d_lse?) -> dq, dk, dv
  *   attention_rows      (x [B,N,3HD]) -> o, lse       q, k and v are parts of the rows of x
  *   attention_rows_bwd  (x, o, lse, d_o, d_lse?) -> dx
@@ -9,14 +9,16 @@
  * The constructor uses the second form where q, k and v are read from such rows (attention_rows.c):
  * nothing is copied out of x, and no gradient into it.
  *
+ * G divides H: head h of the queries reads head h / (H/G) of keys and values, in place; gradients
+ * of keys and values are sums over the heads that read them, in order.
+ *
  * lse is the logarithm of the sum of exponentials of a query's scores, f32 (f64 for f64 operands).
  * Backward keeps q, k, v, o and lse: memory grows with the number of tokens, not with its square.
  *
  *   s = q k^T scale     p = exp(s - lse)             delta = sum(o * d_o) - d_lse
  *   dv = p^T d_o        ds = p * (d_o v^T - delta)   dq = ds k scale    dk = ds^T q scale
  *
- * The second derivative writes these lines in primitives and differentiates them: it does store p.
- * causal: query i sees keys 0..i.
+ * causal: query i sees keys 0..i. The second derivative is in attention_second.c.
  */
 #include "ops/net/attention.h"
 #include "base/err.h"
@@ -48,8 +50,12 @@ static pl_status attention_infer(const pl_type *in, int n_in, void *attr, pl_typ
     PL_FAIL_IF(!pl_type_equal(k, v), PL_ERR_SHAPE, "k is %s but v is %s", t,
                pl_type_text(v, u, sizeof u));
     PL_FAIL_IF(k->rank != 4 || k->dtype != q->dtype || k->dim[0] != q->dim[0] ||
-                   k->dim[2] != q->dim[2] || k->dim[3] != q->dim[3],
-               PL_ERR_SHAPE, "q %s, k %s: batch, heads and dim must agree", s, t);
+                   k->dim[3] != q->dim[3],
+               PL_ERR_SHAPE, "q %s, k %s: batch and dim must agree", s, t);
+    PL_FAIL_IF(k->dim[2] != q->dim[2] && (k->dim[2] < 1 || q->dim[2] % k->dim[2] != 0),
+               PL_ERR_SHAPE,
+               "q %s, k %s: the %lld heads of q are not a multiple of the %lld heads of k", s, t,
+               (long long)q->dim[2], (long long)k->dim[2]);
     PL_FAIL_IF(k->dim[1] < 1, PL_ERR_SHAPE, "k is %s: no keys to attend to", t);
     if (a->scale == 0) a->scale = 1 / sqrt((double)q->dim[3]);
     out[0] = *q;
@@ -80,149 +86,6 @@ static void attention_vjp(const pl_vjp *v)
     pl_val d_o = pl_val_ok(v->gout[0]) ? v->gout[0] : pl_full_like(v->g, v->out[0], 0);
     pl_val in[7] = {v->in[0], v->in[1], v->in[2], v->out[0], v->out[1], d_o, v->gout[1]};
     pl_build(v->g, &pl_op_attention_bwd, v->attr, pl_val_ok(v->gout[1]) ? 7 : 6, in, v->gin);
-}
-
-/* Returns [B, N, H, D] as [B, H, 1, N, D], and [B, H, N] as [B, H, 1, N, 1], in the type of the
- * arithmetic. The rank differs from the operand's, so this is a separate value whatever the
- * sizes. */
-static pl_val heads_first(pl_graph *g, pl_val x, pl_dtype dt)
-{
-    pl_type t = pl_val_type(g, x);
-    if (t.rank == 3)
-        return pl_cast(
-            g, pl_reshape(g, x, 5, (const int64_t[]){t.dim[0], t.dim[1], 1, t.dim[2], 1}), dt);
-    pl_val y = pl_permute(g, x, (const int[]){0, 2, 1, 3});
-    return pl_cast(
-        g, pl_reshape(g, y, 5, (const int64_t[]){t.dim[0], t.dim[2], 1, t.dim[1], t.dim[3]}), dt);
-}
-
-/* The inverse, in the type of `like`. */
-static pl_val tokens_first(pl_graph *g, pl_val x, pl_val like)
-{
-    pl_type t = pl_val_type(g, like);
-    if (t.rank == 3) return pl_cast(g, pl_reshape(g, x, 3, t.dim), t.dtype);
-    const int64_t dim[4] = {t.dim[0], t.dim[2], t.dim[1], t.dim[3]};
-    pl_val y = pl_permute(g, pl_reshape(g, x, 4, dim), (const int[]){0, 2, 1, 3});
-    return pl_cast(g, y, t.dtype);
-}
-
-/* Replaces scores that a query must not see by a large negative number: their probability is
- * exactly 0. */
-static pl_val only_earlier(pl_graph *g, pl_val p)
-{
-    pl_type t = pl_val_type(g, p), index = t;
-    index.dtype = PL_I32;
-    pl_val seen = pl_ge(g, pl_iota(g, index, 3), pl_iota(g, index, 4));
-    return pl_select(g, seen, p, pl_full_like(g, p, 0));
-}
-
-/* The operands of a gradient, in this order; d_lse and mask may be missing. */
-enum { Q, K, V, O, LSE, D_O, D_LSE, MASK, ROLES };
-
-/* What a mask adds to scores: numbers in the type of the arithmetic, [B,H,1,N,M]. */
-static pl_val added(pl_graph *g, pl_val mask, pl_dtype dt)
-{
-    pl_type t = pl_val_type(g, mask);
-    pl_val x = pl_cast(g, mask, dt), least = pl_full_like(g, x, PL_ATTENTION_LEAST);
-    if (t.dtype == PL_BOOL)
-        x = pl_select(g, mask, pl_full_like(g, x, 0), least);
-    else
-        x = pl_max(g, x, least);
-    return pl_reshape(g, x, 5, (const int64_t[]){t.dim[0], t.dim[1], 1, t.dim[2], t.dim[3]});
-}
-
-/* p and the gradient of the scores, by the formulas of the head comment; operands with heads
- * first. */
-static pl_val probabilities(pl_graph *g, const pl_attention_attr *a, const pl_val *x,
-                            pl_val *d_score)
-{
-    pl_val s = pl_scale(g, pl_matmul(g, x[Q], x[K], false, true), a->scale);
-    if (pl_val_ok(x[MASK])) s = pl_add(g, s, x[MASK]);
-    pl_val p = pl_exp(g, pl_sub(g, s, x[LSE]));
-    if (a->causal) p = only_earlier(g, p);
-    pl_val delta = pl_sum(g, pl_mul(g, x[O], x[D_O]), PL_AXIS(4), true);
-    if (pl_val_ok(x[D_LSE])) delta = pl_sub(g, delta, x[D_LSE]);
-    pl_val dp = pl_matmul(g, x[D_O], x[V], false, true);
-    *d_score = pl_mul(g, p, pl_sub(g, dp, delta));
-    return p;
-}
-
-/* y: dq, dk, dv. */
-static void decomposed(pl_graph *g, const pl_attention_attr *a, const pl_val *x, pl_val *y)
-{
-    pl_val d_score, p = probabilities(g, a, x, &d_score), ds = pl_scale(g, d_score, a->scale);
-    y[0] = pl_matmul(g, ds, x[K], false, false);
-    y[1] = pl_matmul(g, ds, x[Q], true, false);
-    y[2] = pl_matmul(g, p, x[D_O], true, false);
-}
-
-static pl_dtype sum_type(const pl_graph *g, pl_val q)
-{
-    return pl_val_type(g, q).dtype == PL_F64 ? PL_F64 : PL_F32;
-}
-
-/* Which operand comes i-th. */
-static int role_of(int i, bool masked)
-{
-    return !masked || i < 3 ? i : i == 3 ? MASK : i - 1;
-}
-
-/* Sums a gradient of [B,H,1,N,M], or of what `added` made, over the axes along which the mask is
- * broadcast. */
-static pl_val like_mask(pl_graph *g, pl_val x, pl_val mask)
-{
-    pl_type t = pl_val_type(g, mask), from = pl_val_type(g, x);
-    static const int axis_of[4] = {0, 1, 3, 4};
-    uint32_t axes = 0;
-    for (int i = 0; i < 4; i++)
-        if (t.dim[i] == 1 && from.dim[axis_of[i]] != 1) axes |= PL_AXIS(axis_of[i]);
-    if (axes) x = pl_sum(g, x, axes, true);
-    return pl_cast(g, pl_reshape(g, x, 4, t.dim), t.dtype);
-}
-
-/* Gradients stop at the rearranged operands: o and lse count as separate inputs here, though they
- * were computed from q, k and v. */
-static void second_vjp(const pl_vjp *v, bool masked)
-{
-    pl_graph *g = v->g;
-    pl_dtype dt = sum_type(g, v->in[0]);
-    pl_val x[ROLES] = {PL_NO_VAL}, all[ROLES], y[3], e[3], from[ROLES];
-    for (int i = 0; i < v->n_in; i++) {
-        int role = role_of(i, masked);
-        x[role] = role == MASK ? added(g, v->in[i], dt) : heads_first(g, v->in[i], dt);
-        all[i] = x[role];
-    }
-    decomposed(g, v->attr, x, y);
-    for (int k = 0; k < 3; k++)
-        e[k] = pl_val_ok(v->gout[k]) ? heads_first(g, v->gout[k], dt) : PL_NO_VAL;
-    pl_grad_seeded(g, y, e, 3, all, v->n_in, from);
-    for (int i = 0; i < v->n_in; i++) {
-        if (!pl_val_ok(from[i]) || !v->need[i]) continue;
-        v->gin[i] = role_of(i, masked) == MASK ? like_mask(g, from[i], v->in[i])
-                                               : tokens_first(g, from[i], v->in[i]);
-    }
-}
-
-void pl_attention_bwd_vjp(const pl_vjp *v)
-{
-    second_vjp(v, false);
-}
-
-void pl_attention_masked_bwd_vjp(const pl_vjp *v)
-{
-    second_vjp(v, true);
-}
-
-pl_val pl_attention_mask_grad(pl_graph *g, const void *attr, const pl_val *in, pl_val o, pl_val lse,
-                              pl_val d_o, pl_val d_lse)
-{
-    pl_dtype dt = sum_type(g, in[0]);
-    pl_val x[ROLES] = {PL_NO_VAL}, d_score, of[] = {in[0], in[1], in[2], o, lse, d_o, d_lse};
-    for (int i = Q; i <= D_LSE; i++)
-        if (pl_val_ok(of[i])) x[i] = heads_first(g, of[i], dt);
-    x[MASK] = added(g, in[3], dt);
-    probabilities(g, attr, x, &d_score);
-    return like_mask(g, d_score, in[3]);
 }
 
 /* ---- cost ------------------------------------------------------------------------------- */
@@ -274,14 +137,18 @@ pl_attention_sizes pl_attention_sizes_of(const pl_call *c)
         z.heads = r->heads;
         z.d = q->dim[2] / (3 * r->heads);
         z.m = z.n;
-        z.row = q->dim[2];
-        z.step = r->step;
+        z.row = z.keys_row = q->dim[2];
+        z.step = z.keys_step = r->step;
+        z.group = 1;
     } else {
+        int64_t keys_heads = c->in_type[1].dim[2];
         z.heads = q->dim[2];
         z.d = q->dim[3];
         z.m = c->in_type[1].dim[1];
         z.row = z.heads * z.d;
-        z.step = z.d;
+        z.keys_row = keys_heads * z.d;
+        z.step = z.keys_step = z.d;
+        z.group = keys_heads > 0 && z.heads > 0 ? z.heads / keys_heads : 1;
     }
     z.scale = a->scale != 0 ? a->scale : 1 / sqrt((double)z.d);
     z.masked = is_masked(c);
@@ -332,8 +199,11 @@ static pl_flash flash_of(const pl_call *c)
         .heads = z.heads,
         .d = z.d,
         .m = z.m,
+        .group = z.group,
         .row = z.row,
         .step = z.step,
+        .keys_row = z.keys_row,
+        .keys_step = z.keys_step,
         .scale = z.scale,
         .causal = z.causal,
         .mask_is_bool = z.mask_type == PL_BOOL,
@@ -384,10 +254,16 @@ static head head_of(const pl_call *c)
     return (head){pl_attention_sizes_of(c), pl_attention_operands_of(c)};
 }
 
-/* The first number of a token's head: of q, k, v and their gradients, and of o and d_o. */
-static int64_t row_of(const head *r, int64_t b, int64_t h, int64_t i, int64_t tokens)
+/* The first number of a token's head: of q and its gradient; of k, v and theirs, as head h of the
+ * queries reads them; of o and d_o. */
+static int64_t row_of(const head *r, int64_t b, int64_t h, int64_t i)
 {
-    return (b * tokens + i) * r->z.row + h * r->z.step;
+    return (b * r->z.n + i) * r->z.row + h * r->z.step;
+}
+
+static int64_t key_of(const head *r, int64_t b, int64_t h, int64_t j)
+{
+    return (b * r->z.m + j) * r->z.keys_row + h / r->z.group * r->z.keys_step;
 }
 
 static int64_t out_of(const head *r, int64_t b, int64_t h, int64_t i)
@@ -422,10 +298,10 @@ static double mask_of(const head *r, int64_t b, int64_t h, int64_t i, int64_t j)
 static void ref_query(const head *r, int64_t b, int64_t h, int64_t i, double *p)
 {
     const pl_attention_operands *x = &r->x;
-    int64_t qi = row_of(r, b, h, i, r->z.n), oi = out_of(r, b, h, i), m = keys_seen(r, i);
+    int64_t qi = row_of(r, b, h, i), oi = out_of(r, b, h, i), m = keys_seen(r, i);
     double top = r->z.masked ? PL_ATTENTION_HIDDEN : -HUGE_VAL, sum = 0;
     for (int64_t j = 0; j < m; j++) {
-        p[j] = dot(r, x->in[0], qi, x->in[1], row_of(r, b, h, j, r->z.m)) * r->z.scale +
+        p[j] = dot(r, x->in[0], qi, x->in[1], key_of(r, b, h, j)) * r->z.scale +
                mask_of(r, b, h, i, j);
         top = p[j] > top ? p[j] : top;
     }
@@ -433,7 +309,7 @@ static void ref_query(const head *r, int64_t b, int64_t h, int64_t i, double *p)
     for (int64_t d = 0; d < r->z.d; d++) {
         double o = 0;
         for (int64_t j = 0; j < m; j++)
-            o += p[j] * ref_get(r->z.dtype, x->in[2], row_of(r, b, h, j, r->z.m) + d);
+            o += p[j] * ref_get(r->z.dtype, x->in[2], key_of(r, b, h, j) + d);
         ref_set(r->z.dtype, x->out[0], oi + d, sum == 0 ? 0 : o / sum);
     }
     ref_set(r->z.lse_type, x->out[1], (b * r->z.heads + h) * r->z.n + i,
@@ -445,14 +321,14 @@ static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double
                           double *dv)
 {
     const pl_attention_operands *x = &r->x;
-    int64_t qi = row_of(r, b, h, i, r->z.n), oi = out_of(r, b, h, i), d_n = r->z.d;
+    int64_t qi = row_of(r, b, h, i), oi = out_of(r, b, h, i), d_n = r->z.d;
     int64_t li = (b * r->z.heads + h) * r->z.n + i, m = keys_seen(r, i);
     pl_dtype dt = r->z.dtype;
     double lse = ref_get(r->z.lse_type, x->lse, li);
     double delta =
         dot(r, x->o, oi, x->d_o, oi) - (x->d_lse ? ref_get(r->z.d_lse_type, x->d_lse, li) : 0);
     for (int64_t j = 0; j < m; j++) {
-        int64_t kj = row_of(r, b, h, j, r->z.m);
+        int64_t kj = key_of(r, b, h, j);
         double p =
             exp(dot(r, x->in[0], qi, x->in[1], kj) * r->z.scale + mask_of(r, b, h, i, j) - lse);
         ds[j] = p * (dot(r, x->d_o, oi, x->in[2], kj) - delta) * r->z.scale;
@@ -464,20 +340,22 @@ static void ref_bwd_query(const head *r, int64_t b, int64_t h, int64_t i, double
     for (int64_t d = 0; d < d_n; d++) {
         double sum = 0;
         for (int64_t j = 0; j < m; j++)
-            sum += ds[j] * ref_get(dt, x->in[1], row_of(r, b, h, j, r->z.m) + d);
+            sum += ds[j] * ref_get(dt, x->in[1], key_of(r, b, h, j) + d);
         ref_set(dt, x->out[0], qi + d, sum);
     }
 }
 
-static void ref_bwd_head(const head *r, int64_t b, int64_t h, double *work)
+/* The heads that read one head of keys, of which h is the first. */
+static void ref_bwd_heads(const head *r, int64_t b, int64_t h, double *work)
 {
     int64_t m = r->z.m, d_n = r->z.d;
     double *ds = work, *dk = ds + m, *dv = dk + m * d_n;
     memset(dk, 0, sizeof(double) * (size_t)(2 * m * d_n));
-    for (int64_t i = 0; i < r->z.n; i++) ref_bwd_query(r, b, h, i, ds, dk, dv);
+    for (int64_t k = 0; k < r->z.group; k++)
+        for (int64_t i = 0; i < r->z.n; i++) ref_bwd_query(r, b, h + k, i, ds, dk, dv);
     for (int64_t j = 0; j < m; j++)
         for (int64_t d = 0; d < d_n; d++) {
-            int64_t at = row_of(r, b, h, j, m) + d;
+            int64_t at = key_of(r, b, h, j) + d;
             ref_set(r->z.dtype, r->x.out[1], at, dk[j * d_n + d]);
             ref_set(r->z.dtype, r->x.out[2], at, dv[j * d_n + d]);
         }
@@ -496,7 +374,7 @@ pl_status pl_attention_ref_run(const pl_call *c)
     head r = head_of(c);
     for (int64_t b = 0; b < r.z.batch; b++)
         for (int64_t h = 0; h < r.z.heads; h++) {
-            if (r.z.back) ref_bwd_head(&r, b, h, c->work);
+            if (r.z.back && h % r.z.group == 0) ref_bwd_heads(&r, b, h, c->work);
             for (int64_t i = 0; !r.z.back && i < r.z.n; i++) ref_query(&r, b, h, i, c->work);
         }
     return PL_OK;
@@ -511,7 +389,9 @@ PL_ATTENTION_KERNELS(attention_bwd)
     X("[1,1,1,1]",  "[1,1,1,1]",  "[1,1,1]",  "causal=false")                               \
     X("[2,5,3,4]",  "[2,7,3,4]",  "[2,3,5]",  "causal=false")                               \
     X("[1,6,2,5]",  "[1,6,2,5]",  "[1,2,6]",  "causal=true")                                \
-    X("[1,3,2,16]", "[1,4,2,16]", "[1,2,3]",  "scale=0.3, causal=false")
+    X("[1,3,2,16]", "[1,4,2,16]", "[1,2,3]",  "scale=0.3, causal=false")                    \
+    X("[2,5,6,4]",  "[2,7,2,4]",  "[2,6,5]",  "causal=false")                               \
+    X("[1,6,4,8]",  "[1,6,1,8]",  "[1,4,6]",  "causal=true")
 #define CASE(q, k, lse, a)     {{"f32" q, "f32" k, "f32" k}, a, {{0}}},
 #define BWD_CASE(q, k, lse, a) \
     {{"f32" q, "f32" k, "f32" k, "f32" q, "f32" lse, "f32" q}, a, {{0}, {0}, {0}, {0}, {1, 2, false}}}, \

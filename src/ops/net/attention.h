@@ -10,7 +10,9 @@ PL_SHARED_BEGIN
 /* What a call of attention, attention_rows or one of their gradients computes. */
 typedef struct pl_attention_sizes {
     int64_t batch, n, m, heads, d;
-    int64_t row, step; /* of q, k, v and their gradients: elements between tokens, between heads */
+    int64_t group;               /* heads of queries that read one head of keys and values */
+    int64_t row, step;           /* of q and its gradient: elements between tokens, between heads */
+    int64_t keys_row, keys_step; /* of k, v and their gradients */
     double scale;
     bool causal, packed, back, d_lse; /* d_lse: a gradient has that operand */
     bool masked;

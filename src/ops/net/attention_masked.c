@@ -1,6 +1,6 @@
 /* attention_masked.c - attention with a mask, without stored probabilities.
  *
- *   attention_masked      (q [B,N,H,D], k, v [B,M,H,D], mask) -> o [B,N,H,D], lse [B,H,N]
+ *   attention_masked      (q [B,N,H,D], k, v [B,M,G,D], mask) -> o [B,N,H,D], lse [B,H,N]
  *   attention_masked_bwd  (q, k, v, mask, o, lse, d_o, d_lse?) -> dq, dk, dv
  *
  * mask [B,H,N,M], each dim that or 1: numbers that are added to the scores, at least -2e30 each, or
@@ -78,7 +78,8 @@ PL_ATTENTION_KERNELS(masked_bwd)
     X("[1,6,2,5]",  "[1,6,2,5]",  "[1,2,6]", "bool[1,2,6,6]", "causal=true")                              \
     X("[2,4,2,5]",  "[2,6,2,5]",  "[2,2,4]", "f32[1,2,4,6]",  "causal=false")                             \
     X("[1,3,2,16]", "[1,4,2,16]", "[1,2,3]", "f32[1,1,3,4]",  "scale=0.3, causal=false")                  \
-    X("[2,3,2,4]",  "[2,3,2,4]",  "[2,2,3]", "f32[2,1,3,1]",  "causal=true")
+    X("[2,3,2,4]",  "[2,3,2,4]",  "[2,2,3]", "f32[2,1,3,1]",  "causal=true")                              \
+    X("[2,4,6,4]",  "[2,5,2,4]",  "[2,6,4]", "f32[1,6,4,5]",  "causal=false")
 #define CASE(q, k, lse, mask, a) {{"f32" q, "f32" k, "f32" k, mask}, a, {{0}}},
 #define BWD_CASE(q, k, lse, mask, a) \
     {{"f32" q, "f32" k, "f32" k, mask, "f32" q, "f32" lse, "f32" q}, a, {{0}, {0}, {0}, {0}, {0}, {1, 2, false}}}, \
