@@ -132,6 +132,8 @@ $(CUDA_DIR)/libplimsoll_cuda.so: $(CUDA_OBJ)
 	@$(LINK_SO) $(if $(PACKAGE),$(filter-out -Wl$(comma)-rpath%,$(CUDA_LIBS)),$(CUDA_LIBS))
 $(BUILD)/pl_sampler.so: $(BUILD)/bench/pl_sampler.o
 	@$(LINK_SO) -lrt
+$(BUILD)/pl_nets.so: $(BUILD)/bench/nets.o
+	@$(LINK_SO)
 
 # ---- what people type ---------------------------------------------------------------------------
 deps: ## install what the build needs (Debian, Ubuntu); other targets do it when something lacks
@@ -149,7 +151,7 @@ test-cuda: all $(BUILD)/pl_test ## the tests that need an NVIDIA GPU: every op, 
 	@tools/gpu/test $(BUILD)
 bench-cuda: all $(BUILD)/pl_step ## a step on an NVIDIA GPU beside PyTorch's: time, memory, first step
 	@bench/cuda.sh $(BUILD)
-benches: $(BENCHES) $(BUILD)/pl_sampler.so ## the programs of bench/
+benches: $(BENCHES) $(BUILD)/pl_sampler.so $(BUILD)/pl_nets.so ## the programs of bench/
 carry: all benches $(BUILD)/pl_test $(BUILD)/odd.so ## build/carry: what another machine with a GPU needs to test and bench
 	@tools/gpu/carry $(BUILD)
 bench: all $(BUILD)/pl_bench ## time the engine against PyTorch (where it is installed)

@@ -59,9 +59,15 @@ WORKLOADS = {
     "convnext-tiny": ("classify/card8", "classify/tiny", ["network=convnext_tiny", "batch=128", *IMAGENET], "bf16-default"),
     "gpt2": ("text/card24", "text/tiny", ["batch=16", *GPT2], "bf16-default"),
     "gpt2-b4": ("text/card24", "text/tiny", ["batch=4", *GPT2], "bf16-default"),
+    # Networks of bench/nets.c.
+    "llama": ("pl_nets.so", "pl_nets.so", [], "bf16-default"),
+    "dit": ("pl_nets.so", "pl_nets.so", ["net=dit", "batch=128", "context=256", "model.width=768", "model.heads=12",
+                                         "model.vocabulary=1000", "optim.weight_decay=0", "clip.norm=0"], "bf16-default"),
     "unet": ("segment/card8", "segment/tiny", WHOLE, "bf16-default"),
     "gpt-bytes": ("text/card24", "text/tiny", ["batch=16", "accumulate=1", *WHOLE], "bf16-default"),
 }
+TINY = ["batch=2", "context=16", "model.width=32", "model.heads=4", "model.kv_heads=2", "model.layers=2",
+        "model.hidden=64", "model.vocabulary=50"]  # of bench/nets.c
 ALONE = {"gpt-bytes"}  # no peer
 LEAST = {"fluxflow-vae+gan+lpips": 16}  # steps that show every kind of step; the peer has its own
 FIVE = ["cloud", "lgt", "wandistill", "stablesr-full", "fluxflow-vae+gan+lpips"]
@@ -107,7 +113,11 @@ def ours(args, workload, precision, name, cache, budget=None):
     keys += {"max-autotune": ["compile.mode=max-autotune"], "blocks": ["checkpointing=blocks"],
              SMALL: [f"memory={budget}"]}.get(name, [])
     steps = max(args.steps, LEAST.get(workload, 1)) if args.scale == "full" else args.steps
-    command = [os.path.join(args.build, "pl_step"), tiny if args.scale == "tiny" else full, str(steps),
+    config = tiny if args.scale == "tiny" else full
+    if config.endswith(".so"):
+        config = os.path.join(args.build, config)
+        keys = TINY + keys if args.scale == "tiny" else keys
+    command = [os.path.join(args.build, "pl_step"), config, str(steps),
                f"device={args.device}", f"precision={precision}", *keys, *args.set]
     r, why = run(command, min(180, left(args)), PLIMSOLL_CACHE=cache)
     return r and {"ms": r["device_ms"], "min": r["device_min"], "max": r["device_max"], "wall": r["wall_ms"],

@@ -1,6 +1,7 @@
 #!/bin/sh
 # cuda.sh BUILD [WORKLOAD...] - compares a training step on an NVIDIA GPU with PyTorch, in one table; without a
-# workload, all five. resnet50, vit-small, convnext-tiny, gpt2, gpt2-b4 and unet are networks of the recipes for own data;
+# workload, all five. resnet50, vit-small, convnext-tiny, gpt2, gpt2-b4 and unet are networks of the recipes for own data,
+# llama (grouped-query heads) and dit those of bench/nets.c (make benches);
 # gpt-bytes (bytes as tokens) runs without PyTorch.
 #
 #   bench/cuda.sh build/release cloud

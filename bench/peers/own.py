@@ -1,7 +1,8 @@
-"""Networks of the recipes for own data: GPT-2, ViT-S/16, ResNet-50, ConvNeXt-T and U-Net in PyTorch.
+"""Networks of the recipes for own data, GPT-2, ViT-S/16, ResNet-50, ConvNeXt-T and U-Net, and those of bench/nets.c, a
+Llama-like one and DiT-B/2, in PyTorch.
 
 Models, losses and optimisers are those of the presets that bench/cuda.py names: text/card24, classify/card8,
-segment/card8. Attention is scaled_dot_product_attention, optimisers are fused, images are channels last.
+segment/card8, pl_nets.so. Attention is scaled_dot_product_attention, optimisers are fused, images are channels last.
 The whole model with its loss is compiled.
 """
 import dataclasses
@@ -23,6 +24,8 @@ class Config:
     heads: int = 12
     context: int = 1024
     vocabulary: int = 50304
+    kv_heads: int = 4    # of the Llama-like network
+    hidden: int = 2816
 
 
 # ------------------------------------------------------------------ transformers
@@ -68,6 +71,90 @@ class Gpt2Model(nn.Module):
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), target.reshape(-1))
+
+
+def turned(x, angles):
+    """Rotary positions over pairs (i, i + d/2) of x [B,H,N,D]; angles [N,D/2]."""
+    a, b = x.float().chunk(2, -1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, kv_heads, hidden):
+        super().__init__()
+        d = width // heads
+        self.heads, self.kv_heads = heads, kv_heads
+        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-6), nn.RMSNorm(width, eps=1e-6)
+        self.q, self.o = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = nn.Linear(width, kv_heads * d, bias=False), nn.Linear(width, kv_heads * d, bias=False)
+        self.gate, self.up = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x, angles):
+        b, n, c = x.shape
+        h = self.norm1(x)
+        split = lambda y, heads: y.view(b, n, heads, -1).transpose(1, 2)
+        q, k = turned(split(self.q(h), self.heads), angles), turned(split(self.k(h), self.kv_heads), angles)
+        y = F.scaled_dot_product_attention(q, k, split(self.v(h), self.kv_heads), is_causal=True, enable_gqa=True)
+        x = x + self.o(y.transpose(1, 2).reshape(b, n, c))
+        h = self.norm2(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class LlamaModel(nn.Module):
+    def __init__(self, c, width):
+        super().__init__()
+        self.tokens = nn.Embedding(c.vocabulary, width)
+        self.blocks = nn.ModuleList(LlamaBlock(width, c.heads, c.kv_heads, c.hidden) for _ in range(c.depth))
+        self.norm, self.head = nn.RMSNorm(width, eps=1e-6), nn.Linear(width, c.vocabulary, bias=False)
+        d = width // c.heads
+        rates = 10000.0 ** (-torch.arange(0, d, 2).float() / d)
+        self.register_buffer("angles", torch.arange(c.context).float()[:, None] * rates, persistent=False)
+
+    def forward(self, tokens, target):
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = block(x, self.angles)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), target.reshape(-1))
+
+
+class DitBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
+        self.norm2 = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
+        self.attention, self.ada = Attention(width, heads, False), nn.Linear(width, 6 * width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x, condition):
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.ada(condition)[:, None].chunk(6, -1)
+        x = x + gate1 * self.attention(self.norm1(x) * (1 + scale1) + shift1)
+        h = self.wide(self.norm2(x) * (1 + scale2) + shift2)
+        return x + gate2 * self.narrow(F.gelu(h, approximate="tanh"))
+
+
+class DitModel(nn.Module):
+    def __init__(self, c, width):
+        super().__init__()
+        self.time1, self.time2 = nn.Linear(256, width), nn.Linear(width, width)
+        self.kinds, self.patch = nn.Embedding(c.vocabulary, width), nn.Linear(16, width)
+        self.places = nn.Parameter(torch.randn(c.context, width) * 0.02)
+        self.blocks = nn.ModuleList(DitBlock(width, c.heads) for _ in range(c.depth))
+        self.norm = nn.LayerNorm(width, eps=1e-6, elementwise_affine=False)
+        self.ada, self.out = nn.Linear(width, 2 * width), nn.Linear(width, 16)
+        self.register_buffer("rates", 10000.0 ** (-torch.arange(128).float() / 128), persistent=False)
+
+    def forward(self, noisy, noise, time, label):
+        angles = time[:, None] * self.rates
+        c = self.time2(F.silu(self.time1(torch.cat((angles.cos(), angles.sin()), -1))))
+        c = F.silu(c + self.kinds(label))
+        x = self.patch(noisy) + self.places
+        for block in self.blocks:
+            x = block(x, c)
+        shift, scale = self.ada(c)[:, None].chunk(2, -1)
+        return F.mse_loss(self.out(self.norm(x) * (1 + scale) + shift).float(), noise)
 
 
 class VitModel(nn.Module):
@@ -236,6 +323,29 @@ class Gpt2(Own):
         groups = [{"params": [p for p in params if p.dim() > 1], "weight_decay": 0.1},
                   {"params": [p for p in params if p.dim() < 2], "weight_decay": 0.0}]
         return torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=fused)
+
+
+class Llama(Gpt2):
+    network, width, weights = LlamaModel, 1024, 200_827_904
+    FULL = dict(heads=16, vocabulary=32000)
+    TINY = dict(batch=2, width=32, depth=2, heads=4, kv_heads=2, hidden=64, context=16, vocabulary=50)
+
+    def optimizer_of(self, params, fused):
+        return torch.optim.AdamW(params, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=fused)
+
+
+class Dit(Own):
+    network, width, batches, images, weights = DitModel, 768, 128, False, 130_499_344
+    FULL = dict(heads=12, context=256, vocabulary=1000)
+    TINY = dict(batch=2, width=32, depth=2, heads=4, context=16, vocabulary=50)
+
+    def batch(self, draw):
+        c, n = self.cfg, self.size()
+        label = torch.randint(c.vocabulary, (n,), device=self.ctx.device)
+        return [dict(noisy=draw.normal(n, c.context, 16), noise=draw.normal(n, c.context, 16), time=draw.normal(n), label=label)]
+
+    def optimizer_of(self, params, fused):
+        return torch.optim.AdamW(params, lr=1e-4, weight_decay=0, fused=fused)
 
 
 class VitSmall(Own):
