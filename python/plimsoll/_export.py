@@ -121,6 +121,20 @@ def _drawing_modules(path: str) -> list[str]:
     return list(found)
 
 
+def _check_transposes(path: str) -> None:
+    """torch's TorchScript exporter writes movedim(1, -1) with negative dimensions, which ONNX does not allow."""
+    with _proto.opened(path) as data:
+        nodes = [part[2:] for graph in _proto.graphs(data) for part in _proto.fields(data, *graph[1:]) if part[0] == _proto.NODE]
+        for node in nodes:
+            parts = list(_proto.fields(data, *node))
+            if not any(number == 4 and data[body:end] == b"Transpose" for number, _, body, end in parts):
+                continue
+            ints = [value for number, _, at, stop in parts if number == 5 for key, _, body, end in _proto.fields(data, at, stop) if key == 8
+                    for value in _proto.numbers(data, body, end)]
+            if any(value < 0 for value in ints):
+                raise RuntimeError(f"torch wrote a Transpose with the dimensions {ints}, which is no valid ONNX")
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Hides what torch prints from C++ while it fails: the whole graph."""
@@ -201,6 +215,7 @@ def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
     """Exports in training mode, so that dropout stays. A file has one form for training and evaluation, and only the op Dropout
     knows which: modules that draw random numbers otherwise (stochastic depth, dropped labels) are exported as in evaluation."""
     _trace(module, args, kwargs, path, inputs, outputs, axes)
+    _check_transposes(path)
     modules, still = dict(module.named_modules()), []
     for name in _drawing_modules(path):
         for found in _named(modules, name):

@@ -50,6 +50,13 @@ def graphs(data: mmap.mmap) -> list[tuple[int, int, int]]:
     return [part[1:] for part in fields(data, 0, len(data)) if part[0] == GRAPH]
 
 
+def numbers(data: mmap.mmap, at: int, end: int) -> Iterator[int]:
+    """Signed whole numbers, one after the other."""
+    while at < end:
+        value, at = _number(data, at)
+        yield value - (1 << 64) if value >> 63 else value
+
+
 def number(value: int) -> bytes:
     """A number as protobuf writes it."""
     out = []

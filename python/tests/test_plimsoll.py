@@ -191,6 +191,22 @@ class Package(unittest.TestCase):
             self.assertFalse(b"Bernoulli" in text or b"RandomUniform" in text)
             self.assertTrue(exporter == "dynamo" or b"Dropout" in text)
 
+    def test_files_that_are_no_valid_onnx_are_exported_in_the_other_way(self):
+        class Moved(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(3, 2)
+
+            def forward(self, x):
+                return self.head(x.movedim(1, -1))
+
+        path = os.path.join(self.dir.name, "moved.onnx")
+        x = torch.randn(2, 3, 4, 5)
+        plimsoll.export(Moved(), x, path)  # TorchScript writes perm [0, -2, -1, 1] where it does not know the rank
+        run = plimsoll.train(path, data={"x": x.numpy(), "target": numpy.zeros((2, 4, 5, 2), "float32")}, loss="mse", batch=2,
+                             out=os.path.join(self.dir.name, "moved"), **{"train.steps": 1, "data.eval_share": 0, "eval.batches": 1})
+        self.assertEqual(len(run.steps), 1)
+
     def test_outputs_do_not_take_the_names_of_inputs(self):
         class Same(nn.Module):
             def __init__(self):

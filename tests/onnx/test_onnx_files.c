@@ -86,21 +86,27 @@ static pl_str model_with_tensor(pl_str *tensor)
     return model_of(&g);
 }
 
-static pl_str external_tensor(const char *location, const char *offset, const char *length)
+static void put_external(pl_str *t, const char *name, const char *location, const char *offset,
+                         const char *length)
 {
     const char *pairs[][2] = {{"location", location}, {"offset", offset}, {"length", length}};
-    pl_str t = PL_STR_INIT;
-    put_number(&t, 1, 3);
-    put_number(&t, 2, PL_OX_FLOAT);
-    put_text(&t, 8, "layer.weight");
+    put_number(t, 1, 3);
+    put_number(t, 2, PL_OX_FLOAT);
+    put_text(t, 8, name);
     for (int i = 0; i < 3; i++) {
         pl_str p = PL_STR_INIT;
         if (!pairs[i][1]) continue;
         put_text(&p, 1, pairs[i][0]);
         put_text(&p, 2, pairs[i][1]);
-        put_message(&t, 13, &p);
+        put_message(t, 13, &p);
     }
-    put_number(&t, 14, 1);
+    put_number(t, 14, 1);
+}
+
+static pl_str external_tensor(const char *location, const char *offset, const char *length)
+{
+    pl_str t = PL_STR_INIT;
+    put_external(&t, "layer.weight", location, offset, length);
     return model_with_tensor(&t);
 }
 
@@ -208,6 +214,78 @@ TEST(onnx_deep_nesting_is_refused)
     }
     pl_str m = model_of(&g);
     REFUSED(m, ".", PL_ERR_FILE, "deep");
+}
+
+/* Two tensors may share bytes of external data (tied weights do): each is read by itself. */
+TEST(onnx_overlapping_external_data_are_read_for_each_tensor)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    const float numbers[4] = {1, 2, 3, 4};
+    const char *const offset[2] = {"0", "4"};
+    pl_str g = PL_STR_INIT;
+    CHECK_OK(pl_sys_write_file(pl_test_path("weights.bin"), numbers, sizeof numbers));
+    for (int k = 0; k < 2; k++) {
+        pl_str n = PL_STR_INIT, t = PL_STR_INIT;
+        put_text(&n, 1, k ? "h" : "x");
+        put_text(&n, 1, k ? "b.weight" : "a.weight");
+        put_text(&n, 2, k ? "y" : "h");
+        put_text(&n, 4, "Add");
+        put_message(&g, 1, &n);
+        put_external(&t, k ? "b.weight" : "a.weight", "weights.bin", offset[k], "12");
+        put_message(&g, 5, &t);
+    }
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str m = model_of(&g);
+    pl_onnx *o;
+    CHECK_OK(pl_ox_open_memory(m.text, m.len, pl_test_dir(), &o));
+    for (int k = 0; k < 2; k++) {
+        pl_ox_host h;
+        CHECK_OK(pl_ox_init_read(o, &o->init[k], &o->mem, &h));
+        for (int i = 0; i < 3; i++) CHECK_NEAR(h.d[i], numbers[k + i], 0);
+    }
+    pl_onnx_free(o);
+    CHECK_OK(try_model(&m, pl_test_dir()));
+    pl_str_release(&m);
+}
+
+/* Names of megabytes, and many of them: a message that is cut, in a moment. */
+TEST(onnx_string_bombs_are_refused)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    enum { LONG = 4 << 20, MANY = 20000 };
+    char *name = pl_sys_alloc(LONG + 1);
+    CHECK(name);
+    memset(name, 'A', LONG);
+    name[LONG] = 0;
+    pl_str g = PL_STR_INIT;
+    put_node(&g, name, "x", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str op = model_of(&g);
+    REFUSED(op, ".", PL_ERR_UNSUPPORTED, "AAAA");
+
+    put_node(&g, "Relu", name, "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str input = model_of(&g);
+    REFUSED(input, ".", PL_ERR_FILE, "the_node");
+
+    put_node(&g, "Relu", "x", "y");
+    put_port(&g, 11, "x", name, 0);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str dim = model_of(&g);
+    REFUSED(dim, ".", PL_ERR_CONFIG, "dimension 'AAAA");
+
+    name[200] = 0;
+    for (int i = 0; i < MANY; i++) put_node(&g, name, name, name);
+    put_node(&g, "Relu", "x", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str many = model_of(&g);
+    CHECK_OK(try_model(&many, ".")); /* no output needs these nodes */
+    pl_str_release(&many);
+    pl_sys_free(name);
 }
 
 /* Every beginning of a file is refused or builds; no byte may crash the reader. */
