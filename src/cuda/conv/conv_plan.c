@@ -24,7 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12, FEW_TRIED = 8 };
+enum { FEW_CONFIGS = 6, MAX_CONFIGS = 64, MAX_TRIED = 12, FEW_TRIED = 4 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pl_conv_plan *plans;
@@ -298,7 +298,7 @@ static pl_status list_timed(const pl_conv_shape *c, const pl_conv_graph *g, engi
 {
     bool all = pl_cuda_autotune();
     for (int m = 0; m < 3; m++)
-        if (all || m < 2 || *n == 0)
+        if (all || *n == 0)
             PL_TRY(ask(c, g, !all, modes[m], MAX_CONFIGS, list, n, all ? MAX_TRIED : FEW_TRIED));
     return PL_OK;
 }
