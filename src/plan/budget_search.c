@@ -84,25 +84,30 @@ static pl_status fill_up(pl__search *f, uint64_t budget, uint64_t sure, pl__cand
 
 /* Finds the highest rung whose list has a true peak within the budget. The first guess is the
  * budget itself. In-place reuse, which the recompute planner does not model, leaves bytes free; the
- * next guesses use them. *c is NULL when the rung has no list. */
+ * next guesses use them. Guesses are made without search; the rung they end at is searched. *c is
+ * NULL when the rung has no list. */
 static pl_status find_rung(pl__search *f, uint64_t budget, uint64_t effort, uint64_t bound,
                            uint64_t *rung, pl__candidate **c)
 {
     enum { GUESSES = 3 };
     *rung = pl_recompute_rung(budget + f->shift, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
-    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = *rung, .effort = effort}, c));
+    pl__candidate *next;
+    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = *rung}, c));
     if (*c) PL_TRY(pl__candidate_measure(f, *c));
     for (int i = 0; i < GUESSES && *c && (*c)->peak < budget; i++) {
         uint64_t up = pl_recompute_rung(*rung + (budget - (*c)->peak), bound, f->keep_all_bytes,
                                         PL__CLOSE_RUNGS);
-        pl__candidate *next;
         if (up <= *rung) break;
-        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = up, .effort = effort}, &next));
+        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = up}, &next));
         if (next) PL_TRY(pl__candidate_measure(f, next));
         if (!next || next->peak > budget) break;
         *rung = up;
         *c = next;
     }
+    if (!*c || !effort) return PL_OK;
+    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = *rung, .effort = effort}, &next));
+    if (next) PL_TRY(pl__candidate_measure(f, next));
+    if (next && next->peak <= budget) *c = next;
     return PL_OK;
 }
 
