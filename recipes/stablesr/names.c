@@ -159,7 +159,10 @@ static const pl_export_file authors_files[] = {
      .entries = entries},
     {.name = NULL},
 };
+
 /* Appends like snprintf. */
+static int add(char *to, size_t cap, int at, const char *fmt, ...) PL_PRINTF(4, 5);
+
 static int add(char *to, size_t cap, int at, const char *fmt, ...)
 {
     va_list args;
