@@ -22,10 +22,6 @@ bool trained_find(trained_model *t, const char *named)
     bool ema = t->ema;
     struct stat s;
     bool run = stat(named, &s) == 0 && S_ISDIR(s.st_mode);
-    if (model && !model[0]) {
-        cli_error("--model needs a file name");
-        return false;
-    }
     if (model && ema) {
         cli_error(
             "--ema and --model exclude each other: --ema takes the averaged weights of a run folder");
