@@ -25,10 +25,11 @@ make -s BUILD=build/fuzz/lib $plugin 2>/dev/null || echo "no SentencePiece plug-
 [ ! -e $plugin ] || export PLIMSOLL_SENTENCEPIECE="$PWD/$plugin"
 libs=$(sed -n 's/^LIBS *:= *//p' Makefile)
 
-build() { # the program build/fuzz/fuzz_$1
+build() { # the program build/fuzz/fuzz_$1, with the files that a line "also:" names
+    also=$(sed -n 's|^/\* also: \(.*\) \*/$|\1|p' "tests/fuzz/fuzz_$1.c")
     # shellcheck disable=SC2086
     clang -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Isrc -I. \
-        -o "build/fuzz/fuzz_$1" "tests/fuzz/fuzz_$1.c" build/fuzz/lib/libplimsoll.a -Wl,--as-needed $libs
+        -o "build/fuzz/fuzz_$1" "tests/fuzz/fuzz_$1.c" $also build/fuzz/lib/libplimsoll.a -Wl,--as-needed $libs
     mkdir -p "build/fuzz/found/$1" "tests/fuzz/corpus/$1"
 }
 
