@@ -54,8 +54,7 @@ static void check(const report *r)
         for (int i = 0; i < r->n; i++)
             if (r->term[t].cell[i] == INFINITY && !r->term[t].name) abort();
     for (size_t i = 0; i < json_array_size(r->samples); i++)
-        if (report_shows(r, i, file, sizeof file) && strcmp(file, "samples/..") == 0)
-            abort();
+        if (report_shows(r, i, file, sizeof file) && strcmp(file, "samples/..") == 0) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

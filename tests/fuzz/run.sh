@@ -17,7 +17,7 @@ fi
 if [ $# -eq 0 ]; then
     for f in tests/fuzz/fuzz_*.c; do set -- "$@" "$(basename "$f" .c | cut -c6-)"; done
 fi
-export LSAN_OPTIONS="suppressions=$PWD/tests/fuzz/lsan.txt:print_suppressions=0"
+export LSAN_OPTIONS="suppressions=$PWD/tests/fuzz/libraries/lsan.txt:print_suppressions=0"
 san=fuzzer-no-link,address,undefined
 make -s -j2 CC=clang SAN=$san BUILD=build/fuzz/lib build/fuzz/lib/libplimsoll.a
 plugin=build/fuzz/lib/libplimsoll_sentencepiece.so
@@ -52,7 +52,7 @@ if [ -n "$pack" ]; then
     done
     # shellcheck disable=SC2046
     cp -L $(libraries $to/bin/*) $plugin $to/lib
-    cp -r tests/fuzz/corpus tests/fuzz/lsan.txt tests/fuzz/*.library $to/tests/fuzz
+    cp -r tests/fuzz/corpus tests/fuzz/libraries $to/tests/fuzz
     cp -r tests/data/encoders tests/data/tokens $to/tests/data
     cp tests/fuzz/go $to
     strip --strip-debug $to/bin/* $to/lib/*
@@ -64,8 +64,8 @@ fi
 for name; do
     build "$name"
     # libFuzzer stops at a crash inside a library, too: ./go of a pack sorts them out
-    if [ -e "tests/fuzz/$name.library" ] && [ "$seconds" -gt 0 ]; then
-        echo "fuzz_$name: pack it (--pack) and run ./go: $(cat "tests/fuzz/$name.library") itself crashes"
+    if [ -e "tests/fuzz/libraries/$name.library" ] && [ "$seconds" -gt 0 ]; then
+        echo "fuzz_$name: pack it (--pack) and run ./go: $(cat "tests/fuzz/libraries/$name.library") itself crashes"
         continue
     fi
     limit="-max_total_time=$seconds"
