@@ -188,7 +188,7 @@ static attention_graph run_masked(const attention_case *c, bool numbers, bool re
             a.g, pl_cast(a.g, pl_iota(a.g, PL_TYPE(PL_I32, 1, c->h, 1, c->m), 3), PL_F32), 0.01);
         mask = pl_select(a.g, pl_broadcast(a.g, mask, PL_DIMS(1, c->h, c->n, c->m)),
                          pl_broadcast(a.g, x, PL_DIMS(1, c->h, c->n, c->m)),
-                         pl_fill(a.g, PL_TYPE(PL_F32, 1, c->h, c->n, c->m), -INFINITY));
+                         pl_fill(a.g, PL_TYPE(PL_F32, 1, c->h, c->n, c->m), (double)-INFINITY));
     }
     a.o = pl_attention_masked(a.g, a.in[0], a.in[1], a.in[2], mask, 0, c->causal);
     pl_grad_seeded(a.g, &a.o, &a.seed, 1, a.in, 3, a.grad);

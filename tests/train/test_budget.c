@@ -238,7 +238,7 @@ TEST(budget_above_the_minimum_is_never_slower)
 static void plan_alone(const pl_budget_base *base, uint64_t arena, double *recompute_ns)
 {
     pl_budget *b;
-    *recompute_ns = NAN;
+    *recompute_ns = (double)NAN;
     CHECK_OK(pl_budget_new(base, PL_CHECKPOINT_AUTO, &b));
     pl_status rc = pl_budget_set(b, arena);
     CHECK_MSG(rc == PL_OK, "%llu bytes: %s", (unsigned long long)arena, pl_error_text());
@@ -258,7 +258,7 @@ static void try_other_times(int graph, int draw)
     CHECK_OK(pl_compile(make(store, (uint64_t)graph), &o, &p));
     uint32_t n = p->base_units->n;
     uint64_t rng = (uint64_t)(1000 * graph + draw), least;
-    double *cost = calloc(n + 1, sizeof *cost), before = INFINITY;
+    double *cost = calloc(n + 1, sizeof *cost), before = (double)INFINITY;
     for (uint32_t u = 0; u < n; u++) cost[u] = p->cost_ns[u] * exp(pl_test_noise(&rng) * 1.5);
     pl_budget_base base = {p->base_graph, p->base_units, &p->plan_opts, p->keep_all, cost, 0};
     pl_budget *b;
