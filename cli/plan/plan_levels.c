@@ -2,6 +2,8 @@
 #include "plan_view.h"
 #include "plimsoll_levels.h"
 
+#include <stdlib.h>
+
 /* What lies below the device, and what its moves cost. */
 void plan_levels_print(const pl_run *run, FILE *out)
 {
@@ -45,4 +47,35 @@ void plan_levels_json(const pl_run *run, pl_json *j)
     pl_json_float(j, "hidden_ms", l.hidden_ms);
     pl_json_string(j, "updates", l.host_updates ? "host" : "device");
     pl_json_float(j, "host_update_ms", l.host_update_ms);
+}
+
+/* Adds the moves of a program that a step runs `often` times. */
+static void add_moves(const pl_program *p, double often, plan_channel *out)
+{
+    int n = p ? pl_program_moves(p, NULL, 0) : 0;
+    pl_plan_move *move = n ? calloc((size_t)n, sizeof *move) : NULL;
+    if (!move) return;
+    pl_program_moves(p, move, n);
+    for (int i = 0; i < n; i++) {
+        out[move[i].channel].bytes += often * (double)move[i].bytes;
+        out[move[i].channel].ms += often * (move[i].end_ms - move[i].begin_ms);
+    }
+    free(move);
+}
+
+void plan_channels(const pl_run *run, plan_channel out[PLAN_CHANNELS])
+{
+    static const char *const names[PLAN_CHANNELS] = {
+        [PL_MOVE_DOWN] = "to host",
+        [PL_MOVE_UP] = "from host",
+        [PL_MOVE_WRITE] = "to disk",
+        [PL_MOVE_READ] = "from disk",
+    };
+    double micro_batches = (double)pl_run_split_get(run).accumulate;
+    for (int k = 0; k < PLAN_CHANNELS; k++) out[k] = (plan_channel){.name = names[k]};
+    for (int i = 0; i < pl_run_step_program_count(run); i++) {
+        pl_run_step_program t = pl_run_step_program_at(run, i);
+        add_moves(t.run, t.share * micro_batches, out);
+        add_moves(t.apply, t.share, out);
+    }
 }

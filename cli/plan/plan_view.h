@@ -28,6 +28,13 @@ void plan_json(const pl_run *run, pl_json *j);
 /* plan_levels.c: rows and members for memory below the device; nothing where none is allowed. */
 void plan_levels_print(const pl_run *run, FILE *out);
 void plan_levels_json(const pl_run *run, pl_json *j);
+/* Channels between levels: what each moves in a mean step, and how long it is busy. */
+enum { PLAN_CHANNELS = 4 };
+typedef struct plan_channel {
+    const char *name;
+    double bytes, ms;
+} plan_channel;
+void plan_channels(const pl_run *run, plan_channel out[PLAN_CHANNELS]);
 
 /* Writes the trade-offs that the plan uses, e.g. ", decodes twice", or "". Returns buf. */
 const char *plan_tradeoffs(const pl_run *run, char *buf, size_t cap);

@@ -8,6 +8,7 @@
  */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_embed.h"
+#include "plimsoll_levels.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -171,6 +172,25 @@ static void put_tables(FILE *f, const pl_run *run)
             pl_run_predicted_ms(run), (unsigned long long)pl_run_memory_get(run).arena);
 }
 
+/* Writes memory below the device: bytes of each level, and channels as [name, bytes, ms]. */
+static void put_levels(FILE *f, const pl_run *run)
+{
+    pl_run_levels l = pl_run_levels_get(run);
+    plan_channel c[PLAN_CHANNELS];
+    if (!l.host_budget_bytes && !l.disk_budget_bytes) return;
+    plan_channels(run, c);
+    fprintf(f,
+            "\"host_bytes\":%llu,\"host_budget_bytes\":%llu,\"disk_bytes\":%llu,"
+            "\"disk_budget_bytes\":%llu,\"moved_bytes_per_step\":%.0f,\"wait_ms\":%.6g,\n"
+            "\"channels\":[",
+            (unsigned long long)l.host_bytes, (unsigned long long)l.host_budget_bytes,
+            (unsigned long long)l.disk_bytes, (unsigned long long)l.disk_budget_bytes,
+            l.moved_bytes_per_step, l.wait_ms);
+    for (int k = 0; k < PLAN_CHANNELS; k++)
+        fprintf(f, "%s[\"%s\",%.0f,%.6g]", k ? "," : "", c[k].name, c[k].bytes, c[k].ms);
+    fprintf(f, "],\n");
+}
+
 /* Returns whether a listed device is the one of the key `device`. The first device of a kind is
  * listed without a number; the key may call it NAME:0. */
 static bool is_named(const char *listed, const char *key)
@@ -213,6 +233,7 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
                 ? 0LL /* told by the events of the phases */
                 : (long long)pl_config_int(pl_run_config(run), "train.steps"));
     put_memory(f, run);
+    put_levels(f, run);
     put_tables(f, run);
     put_machine(f, run);
     put_programs(f, run, l);

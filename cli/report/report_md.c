@@ -168,6 +168,31 @@ static void put_measured(const report *r, FILE *f)
             r->stride > 1 ? " (means of neighbouring steps)" : "");
 }
 
+/* What lies below the device, and a lane for each channel: its share of the step is drawn. */
+static void put_levels(const report *r, FILE *f)
+{
+    enum { WIDTH = 40 };
+    const json_t *row;
+    size_t i;
+    double step = num(r->plan, "step_ms");
+    if (!json_object_get(r->plan, "channels")) return;
+    fprintf(f,
+            "\n## Below the device\n\n%s in host memory, %s on disk; kernels wait %s of each step "
+            "for moves.\n\n| channel | moved each step | busy | of the step |\n"
+            "| --- | ---: | ---: | --- |\n",
+            bytes(num(r->plan, "host_bytes")), bytes(num(r->plan, "disk_bytes")),
+            cli_ms(num(r->plan, "wait_ms")));
+    json_array_foreach(json_object_get(r->plan, "channels"), i, row)
+    {
+        double moved = cell(row, 1), ms = cell(row, 2);
+        if (moved <= 0) continue;
+        fprintf(f, "| %s | %s | %s | `", json_string_value(json_array_get(row, 0)), bytes(moved),
+                cli_ms(ms));
+        for (int k = 0; k < WIDTH; k++) fputc(k * step < ms * WIDTH ? '#' : '.', f);
+        fprintf(f, "` |\n");
+    }
+}
+
 /* The first and the last value of each term of the loss. */
 static void put_terms(const report *r, FILE *f)
 {
@@ -218,6 +243,7 @@ void report_markdown(const report *r, FILE *f)
     put_budget(r, f);
     put_optimisations(r, f);
     put_peak(r, f);
+    put_levels(r, f);
     put_terms(r, f);
     put_evals(r, f);
     put_samples(r, f);

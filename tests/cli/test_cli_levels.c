@@ -49,6 +49,18 @@ TEST(cli_levels_plan_shows_levels_and_lanes)
               0, "");
 }
 
+/* plan.json of a run has the levels, and its report a lane for each channel that is used. */
+TEST(cli_levels_report_has_a_lane_for_each_channel)
+{
+    WANT_BIN();
+    CHECK_RUN(cli_run("cd %s && $P train " APART "--host-memory 300MB --quiet --out r && grep -q "
+                      "'\"moved_bytes_per_step\":[1-9]' r/plan.json && $P report r --out r.md "
+                      "&& grep -q '^| to host | .* | `#' r.md && grep -q '^| from host | .* | `#' "
+                      "r.md && ! grep -q '^| to disk' r.md",
+                      pl_test_dir()),
+              0, "");
+}
+
 /* Layers of 67 MB whose moves take longer than their kernels: a step takes little longer than one
  * direction of the link. */
 TEST(cli_levels_moves_keep_the_link_busy)
