@@ -429,7 +429,7 @@ MORE = {
     "regnet_x": lambda: torchvision_model("regnet_x_400mf", 64),
     "starnet": lambda: timm_model("starnet_s1", 64), "convit": lambda: timm_model("convit_tiny", 64, img_size=64, depth=2, local_up_to_layer=1),
     "pit": lambda: timm_model("pit_ti_224", 64, img_size=64), "vit_relpos": lambda: timm_model("vit_relpos_small_patch16_224", 32, img_size=32, depth=2),
-    "bit": lambda: timm_model("resnetv2_50d_gn", 64), "gcvit": lambda: timm_model("gcvit_xxtiny", 224, depths=(1, 1, 1, 1)),
+    "bit": lambda: timm_model("resnetv2_50d_gn", 64), "gcvit": lambda: timm_model("gcvit_xxtiny", 224),
     "roformer": lambda: text_model("RoFormerForMaskedLM", "RoFormerConfig", embedding_size=32),
     "phi3": lambda: text_model("Phi3ForCausalLM", "Phi3Config", num_key_value_heads=2, pad_token_id=0),
     "granite": lambda: text_model("GraniteForCausalLM", "GraniteConfig", num_key_value_heads=2),
