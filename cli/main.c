@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#ifdef __GLIBC__
+# include <malloc.h>
+#endif
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +116,19 @@ static void hold_streams(void)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!open("/dev/null", O_RDONLY);
 }
 
+/* Large blocks are always mapped: only touched pages of them are resident, and they go back to the
+ * system when they are freed. By default glibc stops mapping blocks of a size once one was freed,
+ * so that what a process holds would depend on what it did before. */
+static void map_large_blocks(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+#endif
+}
+
 int main(int argc, char **argv)
 {
+    map_large_blocks();
     hold_streams();
     int code = check_stack(argv);
     if (code >= 0) return code;

@@ -342,7 +342,7 @@ typedef struct pl_plan_info {
     uint64_t keep_all_bytes;   /* arena of the keep-all plan */
     uint64_t no_reuse_bytes;   /* sum of all buffers: the arena without memory reuse */
     uint64_t components[PL_N_COMPONENTS]; /* bytes alive at the peak, by kind; state included */
-    uint64_t minimum_bytes;   /* smallest arena for which a plan was found; 0: not searched */
+    uint64_t minimum_bytes;   /* smallest arena found (CPU runs: with its plan); 0: not searched */
     double predicted_step_ms; /* with recompute, and with waiting for exchanges between ranks */
     /* time of exchanges between ranks; the part that no kernel overlaps */
     double link_ms, wait_ms;

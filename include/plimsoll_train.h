@@ -150,7 +150,7 @@ PL_API void pl_run_will_start(pl_run *r);
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_run_memory {
     uint64_t arena, state; /* mapped by pl_run_start, exact to the byte */
-    uint64_t overhead;     /* everything else (code, libraries, stacks): measured, plus a margin */
+    uint64_t overhead;     /* everything else, with a margin: counted on the CPU, else measured */
     uint64_t total;        /* arena + state + overhead */
     uint64_t budget; /* key `memory`, at most the memory of a planned-for GPU; 0: none given */
     uint64_t asked;  /* key `memory` as it is given; 0: none given */

@@ -117,7 +117,7 @@ static void offer_micro_batches(finder *f)
 }
 
 /* Offers 1 % more than the minimum, at least 4 MiB more. At the minimum itself a step recomputes
- * far more, and the overhead of another process may be a few pages larger. */
+ * far more, and on a GPU the overhead of another process may be a few pages larger. */
 static void offer_memory(finder *f)
 {
     enum { MORE = 4 << 20, PART = 100 };

@@ -175,10 +175,12 @@ static void print_components(const pl_run *run, const pl_plan_info *all, const p
     uint64_t kept_gaps = all->keep_all_bytes - all->keep_all_bound_bytes;
     if (gaps || kept_gaps)
         component_row(out, "gaps", kept_gaps, gaps, "unused bytes between buffers");
-    bool here = !times_is_profile(pl_config_text(pl_run_config(run), "device"), NULL);
-    component_row(out, "overhead", m->overhead, m->overhead,
-                  here ? "program, libraries, stacks (measured, with a margin)"
-                       : "GPU context, libraries, staged inputs (estimated)");
+    const char *device = pl_config_text(pl_run_config(run), "device");
+    component_row(
+        out, "overhead", m->overhead, m->overhead,
+        times_is_profile(device, NULL) ? "GPU context, libraries, staged inputs (estimated)"
+        : strcmp(device, "cpu") == 0   ? "program, libraries, stacks (counted, with a margin)"
+                                       : "program, libraries, stacks (measured, with a margin)");
     fprintf(out, "  %s%-12s %11s %11s%s", cli_bold(out), "process", cli_bytes(kept + m->overhead),
             cli_bytes(m->total), cli_plain(out));
     if (m->budget)

@@ -164,8 +164,8 @@ pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row
     return rc;
 }
 
-/* The overhead is measured and differs by some pages from process to process: totals that differ by
- * less than 1 MiB do not decide, arena and state do. */
+/* On a GPU the overhead is measured and differs by some pages from process to process: totals that
+ * differ by less than 1 MiB do not decide, arena and state do. */
 static bool is_larger(const phase_row *a, const phase_row *b)
 {
     const pl_run_memory *x = &a->memory, *y = &b->memory;

@@ -20,10 +20,16 @@
 static atomic_uint_fast64_t n_allocs, n_frees, n_maps, n_opens;
 static atomic_int_fast64_t fail_in; /* counts down to the failing call; 0 = off */
 static atomic_bool fail_hit;
+static _Thread_local uint64_t asked_bytes;
 
 pl_sys_counts pl_sys_counts_get(void)
 {
     return (pl_sys_counts){n_allocs, n_frees, n_maps, n_opens};
+}
+
+uint64_t pl_sys_asked_bytes(void)
+{
+    return asked_bytes;
 }
 
 void pl_sys_fail_nth(uint64_t n)
@@ -55,6 +61,7 @@ static void *out_of_memory(size_t bytes)
 void *pl_sys_alloc(size_t bytes)
 {
     n_allocs++;
+    asked_bytes += bytes;
     void *p = must_fail() ? NULL : calloc(1, bytes ? bytes : 1);
     return p ? p : out_of_memory(bytes);
 }
@@ -285,6 +292,68 @@ int pl_sys_cores(void)
 size_t pl_sys_rss_bytes(void)
 {
     return proc_status_kib("VmRSS:") * 1024;
+}
+
+size_t pl_sys_anon_bytes(void)
+{
+    size_t kib = proc_status_kib("RssAnon:");
+    return kib ? kib * 1024 : pl_sys_rss_bytes();
+}
+
+/* The mapping that the lines of /proc/self/smaps describe. */
+typedef struct mapping {
+    uintptr_t begin, end;
+    bool code; /* of a file, private, cannot be written */
+} mapping;
+
+/* Reads one line of smaps. A mapping with private pages of its own (relocated constants, a
+ * breakpoint) stays as it is: MADV_DONTNEED would replace them by those of the file. */
+static void drop_by_line(const char *line, mapping *m)
+{
+    char *at;
+    uintptr_t begin = (uintptr_t)strtoull(line, &at, 16);
+    if (at != line && *at == '-') { /* BEGIN-END PERMS OFFSET DEVICE INODE PATH */
+        m->begin = begin;
+        m->end = (uintptr_t)strtoull(at + 1, &at, 16);
+        m->code = strlen(at) > 5 && at[2] == '-' && at[4] == 'p';
+        for (int word = 0; word < 3; word++) /* to the inode; 0: no file */
+            at = strchr(at + 1, ' ') ? strchr(at + 1, ' ') : at + strlen(at);
+        m->code = m->code && strtoull(at, NULL, 10) != 0;
+    } else if (m->code && strncmp(line, "Anonymous:", 10) == 0) {
+        if (strtoull(line + 10, NULL, 10) == 0)
+            (void)madvise((void *)m->begin, m->end - m->begin, MADV_DONTNEED);
+        m->code = false;
+    }
+}
+
+/* Uses no stdio, so it allocates nothing. Of lines longer than the buffer the beginning counts. */
+void pl_sys_drop_code(void)
+{
+    char buf[4096];
+    size_t n = 0;
+    ssize_t got;
+    mapping m = {0};
+    bool rest = false; /* of a long line, to be skipped */
+    int fd = open("/proc/self/smaps", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    while ((got = read(fd, buf + n, sizeof buf - 1 - n)) > 0) {
+        n += (size_t)got;
+        buf[n] = 0;
+        char *line = buf, *end;
+        while ((end = strchr(line, '\n')) != NULL) {
+            *end = 0;
+            if (!rest) drop_by_line(line, &m);
+            rest = false;
+            line = end + 1;
+        }
+        n -= (size_t)(line - buf);
+        memmove(buf, line, n + 1);
+        if (n < sizeof buf - 1) continue;
+        if (!rest) drop_by_line(buf, &m);
+        rest = true;
+        n = 0;
+    }
+    close(fd);
 }
 
 size_t pl_sys_mapped_bytes(void)

@@ -27,6 +27,8 @@ typedef struct pl_sys_counts {
     uint64_t allocs, frees, maps, opens;
 } pl_sys_counts;
 pl_sys_counts pl_sys_counts_get(void);
+/* Returns the bytes that this thread has asked pl_sys_alloc for so far, freed or not. */
+uint64_t pl_sys_asked_bytes(void);
 /* Makes the n-th allocation or mapping from here on (1 = the next) fail once; 0 switches it off. */
 void pl_sys_fail_nth(uint64_t n);
 /* True when a failure armed by pl_sys_fail_nth has happened since it was armed. */
@@ -54,8 +56,12 @@ int pl_sys_cores(void);        /* that this process may use: affinity and CPU qu
 size_t pl_sys_rss_bytes(void); /* resident set now */
 size_t pl_sys_mapped_bytes(void); /* address space in use, as RLIMIT_AS counts it */
 size_t pl_sys_data_bytes(void);   /* private writable mappings, as RLIMIT_DATA counts them */
+size_t pl_sys_anon_bytes(void);   /* resident set now, without pages of files */
 /* Returns memory that the allocator holds free to the system. */
 void pl_sys_trim(void);
+/* Gives back the resident pages of code and constants of the program and its libraries. The kernel
+ * maps those that are needed again from its file cache, without reading a disk. */
+void pl_sys_drop_code(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
 
 PL_SHARED_END

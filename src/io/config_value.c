@@ -366,7 +366,7 @@ void pl__text_format(const char *t, pl_str *out)
         pl_json_quote(out, t, strlen(t));
 }
 
-/* In the unit that leaves the fewest digits. */
+/* In the unit that leaves the smallest number. 22.4 MB are 21875 KiB, too, which nobody types. */
 static void format_size(int64_t bytes, pl_str *out)
 {
     static const char *const units[2][5] = {{"", "KiB", "MiB", "GiB", "TiB"},
@@ -376,7 +376,7 @@ static void format_size(int64_t bytes, pl_str *out)
     for (int k = 0; k < 2; k++)
         for (int base = k ? 1000 : 1024; u[k] < 4 && left[k] && left[k] % base == 0; u[k]++)
             left[k] /= base;
-    int k = left[1] < left[0];
+    int k = left[1] < left[0] || (u[0] == 1 && u[1] && left[1] < 2 * left[0]);
     pl_str_addf(out, "%lld%s", (long long)left[k], units[k][u[k]]);
 }
 

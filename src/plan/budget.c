@@ -26,9 +26,10 @@ struct pl_budget {
     enum pl_checkpointing how;
     pl_expanded_plan *set;       /* NULL: the keep-all plan */
     pl__search *search;          /* NULL: none is under way */
-    uint64_t minimum;            /* smallest arena found so far; 0: none */
-    bool minimum_final;          /* final: searches find no smaller arena */
-    uint64_t minimum_held;       /* host memory of that plan; 0: not known, or the keep-all plan */
+    bool counts;                 /* see pl_budget_count_plans */
+    uint64_t minimum;            /* smallest arena or size found so far; 0: none */
+    bool minimum_final;          /* final: searches find no smaller one */
+    uint64_t minimum_held;       /* the part of it that is host memory of its plan */
     uint64_t refused;            /* the largest arena for which a search found no plan */
     const pl_level_opts *levels; /* NULL: the device only */
 };
@@ -52,6 +53,7 @@ static pl_status need_search(pl_budget *b)
     pl__search *f = pl_sys_alloc(sizeof *f);
     if (!f) return PL_ERR_MEMORY;
     f->base = &b->base;
+    f->counts = b->counts;
     f->spread = b->levels != NULL;
     f->units = (pl_problem){.g = b->base.g, .units = b->base.units, .opts = &b->opts};
     pl_status rc = pl__search_describe(f);
@@ -69,7 +71,7 @@ static void note_minimum(pl_budget *b)
     const pl__search *f = b->search;
     if (f->knows_minimum) b->minimum = f->minimum;
     b->minimum_final |= f->knows_minimum;
-    if (f->minimum_held) b->minimum_held = f->minimum_held;
+    if (f->minimum) b->minimum_held = f->minimum_held;
 }
 
 /* Returns the effort of a search, in nanoseconds: per unit, and at most. */
@@ -146,6 +148,11 @@ void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_byt
     b->opts.host_bytes = search_bytes;
 }
 
+void pl_budget_count_plans(pl_budget *b, bool count)
+{
+    b->counts = count;
+}
+
 void pl_budget_levels(pl_budget *b, const pl_level_opts *levels)
 {
     if (!levels != !b->levels) pl_budget_trim(b);
@@ -200,6 +207,28 @@ static uint64_t arena_of(const pl_budget *b, const pl_expanded_plan *t)
     return t ? t->plan->arena_bytes : b->base.keep_all->arena_bytes;
 }
 
+static uint64_t host_bytes_of(const pl_expanded_plan *t)
+{
+    return t && t->host_bytes ? t->host_bytes : pl_expanded_plan_bytes(t);
+}
+
+/* Plans with moves are limited by their arena. */
+bool pl_budget_limits_size(const pl_budget *b)
+{
+    return b->counts && !b->levels;
+}
+
+bool pl_budget_may_keep_all(const pl_budget *b)
+{
+    return b->how != PL_CHECKPOINT_BLOCKS && !has_homes(b);
+}
+
+/* Returns what budgets limit. */
+static uint64_t size_of(const pl_budget *b, const pl_expanded_plan *t)
+{
+    return arena_of(b, t) + (pl_budget_limits_size(b) ? host_bytes_of(t) : 0);
+}
+
 pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget)
 {
     pl_expanded_plan *plan = NULL;
@@ -210,7 +239,7 @@ pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget)
         PL_TRY(run_segments(b, &plan));
     else if (b->how == PL_CHECKPOINT_AUTO && !fits)
         PL_TRY(search_plan(b, arena_budget, &plan));
-    uint64_t needs = arena_of(b, plan);
+    uint64_t needs = size_of(b, plan);
     if (arena_budget && needs > arena_budget) {
         pl__expanded_plan_free(plan);
         PL_FAIL(PL_ERR_FIT,
@@ -234,10 +263,13 @@ pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes
             PL_TRY(need_search(b));
             PL_TRY(pl__search_levels_minimum(b->search, b->levels, b->how, may_stay(b), &b->minimum,
                                              &b->minimum_held));
+            if (!b->counts) b->minimum_held = 0;
+            b->minimum += b->minimum_held;
             b->minimum_final = true;
         }
     } else if (b->how != PL_CHECKPOINT_AUTO) {
-        b->minimum = arena_of(b, b->set);
+        b->minimum = size_of(b, b->set);
+        b->minimum_held = b->minimum - arena_of(b, b->set);
     } else if (!b->minimum_final && (!b->minimum || b->minimum > enough)) {
         PL_TRY(need_search(b));
         PL_TRY(pl__search_minimum(b->search, enough, &b->minimum));
@@ -256,41 +288,12 @@ pl_status pl_budget_bound(pl_budget *b, uint64_t *arena_bytes)
     return PL_OK;
 }
 
-/* Returns how many bytes more than the plan that is set. */
-static uint64_t more_than_set(const pl_budget *b, uint64_t host_bytes)
-{
-    uint64_t has = pl_expanded_plan_bytes(b->set);
-    return host_bytes > has ? host_bytes - has : 0;
-}
-
-pl_status pl_budget_foresee(pl_budget *b, uint64_t arena_budget, uint64_t *host_bytes)
-{
-    *host_bytes = 0;
-    if (b->levels || b->how != PL_CHECKPOINT_AUTO || arena_of(b, NULL) <= arena_budget)
-        return PL_OK;
-    PL_TRY(need_search(b));
-    PL_TRY(pl__search_foresee(b->search, arena_budget, host_bytes));
-    *host_bytes = more_than_set(b, *host_bytes);
-    return PL_OK;
-}
-
-pl_status pl_budget_lean(pl_budget *b, uint64_t *arena_bytes, uint64_t *host_bytes)
-{
-    uint64_t held = b->minimum_held;
-    *arena_bytes = b->minimum;
-    if (b->search && !b->levels) PL_TRY(pl__search_lean(b->search, arena_bytes, &held));
-    *host_bytes = more_than_set(b, held);
-    return PL_OK;
-}
-
 pl_budget_figures pl_budget_figures_get(const pl_budget *b)
 {
-    const pl_budget_base *base = &b->base;
-    uint64_t kept = pl_graph_bytes(base->g) + base->units->arena.total + base->keep_all->mem.total;
     return (pl_budget_figures){.minimum_bytes = b->minimum,
                                .minimum_final = b->minimum_final,
-                               .host_bytes = b->set ? pl_expanded_plan_bytes(b->set) : kept,
-                               .minimum_host_bytes = more_than_set(b, b->minimum_held),
+                               .minimum_host_bytes = b->minimum_held,
+                               .host_bytes = host_bytes_of(b->set),
                                .asked = b->search ? b->search->n_asked : 0,
                                .packed = b->search ? b->search->n_packed : 0};
 }

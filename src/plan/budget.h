@@ -10,6 +10,10 @@
  * makes a graph of such a list, core/plan.h packs it, and the cheapest list whose packed arena is
  * within the budget wins. rt/process_budget.h says what a budget of the whole process leaves to the
  * arena.
+ *
+ * A plan that recomputes has a graph of its own, in host memory. Where the arena is host memory too
+ * (pl_budget_count_plans), a plan takes its arena plus this graph: that sum, its size, is then what
+ * budgets limit and what the minimum is about. The keep-all plan takes its arena only.
  */
 #ifndef PL_PLAN_BUDGET_H
 #define PL_PLAN_BUDGET_H
@@ -40,6 +44,7 @@ typedef struct pl_expanded_plan {
     const pl_budget_base *base;
     double recompute_ns; /* time of the units that run a second time */
     double total_ns;     /* predicted time with moves and waiting; 0: there are no moves */
+    uint64_t host_bytes; /* of the plan with its graph, as counted by the search; 0: not counted */
 } pl_expanded_plan;
 
 /* Starts with the keep-all plan. `how`: PL_CHECKPOINT_AUTO searches; PL_CHECKPOINT_BLOCKS runs the
@@ -50,6 +55,10 @@ void pl_budget_free(pl_budget *b); /* NULL is fine */
 /* Limits later searches: they return PL_ERR_STOPPED soon after *stop becomes nonzero (borrowed;
  * NULL: never), and keep candidate lists of about search_bytes (0: no limit). */
 void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes);
+/* Whether budgets and minima include the host memory of plans. Before the first search. */
+void pl_budget_count_plans(pl_budget *b, bool count);
+bool pl_budget_limits_size(const pl_budget *b);  /* budgets limit the size, not the arena alone */
+bool pl_budget_may_keep_all(const pl_budget *b); /* the keep-all plan may run */
 
 /* Lets later plans use levels below the device (borrowed; NULL: the device only), and forgets what
  * earlier searches found. The plan that is set stays until the next pl_budget_set; that must follow
@@ -61,7 +70,8 @@ pl_status pl_budget_levels_ns(pl_budget *b, uint64_t arena_budget, double *ns) P
 /* Sets a lower bound, quickly: no plan with those levels has a smaller arena. */
 pl_status pl_budget_levels_bound(pl_budget *b, uint64_t *arena_bytes) PL_MUST_USE;
 
-/* Replaces the plan with the cheapest plan found whose arena is at most arena_budget (0: no limit).
+/* Replaces the plan with the cheapest plan found whose arena, or size, is at most arena_budget (0:
+ * no limit).
  * PL_ERR_FIT changes nothing; the message proves by a unit that the budget is below the bound, or
  * else names the minimum. The result does not depend on earlier calls. */
 pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget) PL_MUST_USE;
@@ -75,20 +85,11 @@ pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes
 /* Sets a lower bound, quickly: no plan has a smaller arena. */
 pl_status pl_budget_bound(pl_budget *b, uint64_t *arena_bytes) PL_MUST_USE;
 
-/* ---- host memory of plans: it counts where the budget includes host memory ---- */
-/* Estimates quickly how much more host memory a plan for this budget takes than the plan that is
- * set. */
-pl_status pl_budget_foresee(pl_budget *b, uint64_t arena_budget, uint64_t *host_bytes) PL_MUST_USE;
-/* After pl_budget_minimum: sets the arena of the plan with the smallest sum of arena and host
- * memory, and how much more host memory it takes than the plan that is set. */
-pl_status pl_budget_lean(pl_budget *b, uint64_t *arena_bytes, uint64_t *host_bytes) PL_MUST_USE;
-
 typedef struct pl_budget_figures {
-    uint64_t minimum_bytes;      /* smallest arena found so far; 0: none was searched for */
-    bool minimum_final;          /* final: searches find no smaller arena */
-    uint64_t host_bytes;         /* of the plan that is set, with its graph */
-    uint64_t minimum_host_bytes; /* host memory of the minimum's plan beyond that of the plan that
-                                  * is set */
+    uint64_t minimum_bytes;      /* smallest arena or size found so far; 0: none was searched for */
+    bool minimum_final;          /* final: searches find no smaller one */
+    uint64_t minimum_host_bytes; /* the part of it that is host memory of its plan */
+    uint64_t host_bytes;         /* of the plan that is set, with its graph; 0: the keep-all plan */
     uint32_t asked;              /* lists requested from the recompute planner */
     uint32_t packed;             /* lists that were packed */
 } pl_budget_figures;

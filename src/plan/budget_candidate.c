@@ -63,17 +63,25 @@ pl_status pl__expand_list(const pl_budget_base *b, const uint32_t *list, uint32_
     return pl__expanded_opts(b, t);
 }
 
-/* With peak: measures the peak of the list only. Without: makes the plan. */
+/* What a list needs: bytes alive at once, and host memory of its graph. */
+typedef struct list_needs {
+    uint64_t peak, graph;
+} list_needs;
+
+/* With needs: measures the list only. Without: makes the plan. */
 static pl_status new_plan(const pl_budget_base *b, const uint32_t *list, uint32_t n,
-                          const pl__pack_limits *limit, uint64_t *peak, pl_expanded_plan **out)
+                          const pl__pack_limits *limit, list_needs *needs, pl_expanded_plan **out)
 {
     pl_expanded_plan *t = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;
     pl_status rc = pl__expand_list(b, list, n, t);
     t->opts.enough = limit->enough;
     t->opts.fits = limit->fits;
-    if (rc == PL_OK && peak) rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, peak);
-    if (rc == PL_OK && !peak) rc = pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan);
+    if (rc == PL_OK && needs) {
+        needs->graph = pl_expanded_plan_bytes(t);
+        rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, &needs->peak);
+    }
+    if (rc == PL_OK && !needs) rc = pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan);
     if (rc != PL_OK || !out) {
         pl__expanded_plan_free(t);
         return rc;
@@ -98,16 +106,22 @@ pl_status pl__list_units(pl__search *f, const pl_recompute_plan *plan, pl_arena 
 }
 
 /* ---- candidates ------------------------------------------------------------------------- */
-/* Sets c->peak. */
+/* Sets c->held and c->peak. The size of the plan's tables is that of the keep-all plan, in
+ * proportion: packing a list must not change its figures. */
 pl_status pl__candidate_measure(pl__search *f, pl__candidate *c)
 {
     pl_arena mem = PL_ARENA_INIT;
     uint32_t *list;
+    list_needs needs = {0};
     if (c->peak) return PL_OK;
     pl_status rc = pl__list_units(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = new_plan(f->base, list, c->plan->n, &pl__no_limits, &c->peak, NULL);
+    if (rc == PL_OK) rc = new_plan(f->base, list, c->plan->n, &pl__no_limits, &needs, NULL);
     pl_arena_release(&mem);
-    return rc;
+    PL_TRY(rc);
+    uint64_t tables = f->base->keep_all->mem.total / (f->problem.n_units + 1) * (c->plan->n + 1);
+    if (f->counts) c->held = needs.graph + tables;
+    c->peak = needs.peak + c->held;
+    return PL_OK;
 }
 
 pl_status pl__search_stopped(const pl__search *f)
@@ -183,9 +197,12 @@ pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pa
     uint32_t *list;
     pl_expanded_plan *t = NULL;
     f->n_packed++;
+    pl__pack_limits arena = {.enough = limit->enough > c->held ? limit->enough - c->held : 0,
+                             .fits = limit->fits > c->held ? limit->fits - c->held : 0};
     pl_status rc = pl__list_units(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = new_plan(f->base, list, c->plan->n, limit, NULL, &t);
+    if (rc == PL_OK) rc = new_plan(f->base, list, c->plan->n, &arena, NULL, &t);
     pl_arena_release(&mem);
+    if (rc == PL_OK) t->host_bytes = c->held;
     if (rc == PL_OK) rc = pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan);
     if (rc == PL_OK) rc = pl__search_stopped(f);
     if (rc != PL_OK)
@@ -201,24 +218,10 @@ pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, uint64_t fits)
     if (f->packed && f->packed_of == which && (!c->quick || c->arena <= fits)) return PL_OK;
     pl__expanded_plan_free(f->packed);
     f->packed = NULL;
+    PL_TRY(pl__candidate_measure(f, c));
     PL_TRY(pl__candidate_pack(f, c, &(pl__pack_limits){.fits = fits}, &f->packed));
     f->packed_of = which;
-    c->arena = f->packed->plan->arena_bytes;
+    c->arena = f->packed->plan->arena_bytes + c->held;
     c->quick = c->arena <= fits;
     return PL_OK;
-}
-
-/* Counts everything except the offsets: these need a search and are a small part of the memory. */
-pl_status pl__candidate_host_bytes(pl__search *f, const pl__candidate *c, uint64_t *bytes)
-{
-    pl_arena mem = PL_ARENA_INIT;
-    uint32_t *list;
-    pl_expanded_plan *t = pl_sys_alloc(sizeof *t);
-    if (!t) return PL_ERR_MEMORY;
-    pl_status rc = pl__list_units(f, c->plan, &mem, &list);
-    if (rc == PL_OK) rc = pl__expand_list(f->base, list, c->plan->n, t);
-    if (rc == PL_OK) *bytes = pl_expanded_plan_bytes(t);
-    pl__expanded_plan_free(t);
-    pl_arena_release(&mem);
-    return rc;
 }

@@ -20,8 +20,9 @@ enum { PL__MAX_CANDIDATES = 600, PL__CLOSE_RUNGS = 400 };
 /* A list of units, the question that the recompute planner answered with it, and its figures. */
 typedef struct pl__candidate {
     pl_recompute_plan *plan;
-    uint64_t peak;  /* true bytes alive at once; 0: not measured */
-    uint64_t arena; /* after packing; 0: not packed */
+    uint64_t peak;  /* true bytes alive at once, plus `held`; 0: not measured */
+    uint64_t arena; /* after packing, plus `held`; 0: not packed */
+    uint64_t held;  /* host memory of its plan where that counts (pl_budget_count_plans), else 0 */
     bool quick;     /* packing stopped at the first arena that fits; a longer search may pack
                      * smaller */
     /* The question: a budget, an effort of search, and the candidate to fill up (index + 1; 0:
@@ -35,6 +36,7 @@ typedef struct pl__candidate {
 typedef struct pl__search {
     pl_arena mem;
     const pl_budget_base *base;
+    bool counts;       /* see pl_budget_count_plans */
     pl_problem units;  /* of the program */
     bool spread;       /* values may leave the device: see `order` */
     uint32_t *order;   /* unit ids of the keep-all plan; spread: updates run as early as possible */
@@ -50,12 +52,11 @@ typedef struct pl__search {
     uint64_t candidate_bytes; /* host memory of their lists */
     pl_recompute_descent *descent;
     pl__candidate descended;  /* the last plan of the descent; a candidate once the descent ends */
-    pl__candidate lean;       /* plan of the descent with the smallest sum of arena and host
-                               * memory */
-    uint64_t lean_bytes;      /* that sum, approximate */
-    uint64_t minimum_asked;   /* budget of `problem` at the end of the descent */
-    uint64_t minimum;         /* smallest arena so far; 0: none yet */
-    uint64_t minimum_held;    /* host memory of its plan; 0: it is the keep-all plan */
+    pl__candidate lean;       /* counts: the plan of the descent with the smallest size */
+    uint64_t lean_bytes;      /* that size, approximate */
+    uint64_t minimum_asked;   /* budget of `problem` for the smallest plan of the descent */
+    uint64_t minimum;         /* smallest arena or size so far; 0: none yet */
+    uint64_t minimum_held;    /* the part of it that is host memory of its plan */
     bool knows_minimum;       /* the descent has ended */
     pl_expanded_plan *packed; /* of the candidate packed last; NULL: none, or handed out */
     uint32_t packed_of;       /* candidate, index + 1 */
@@ -81,17 +82,14 @@ extern const pl__pack_limits pl__no_limits;
 /* Asks the recompute planner the question in `want`. *found is NULL when no plan exists. */
 pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want,
                             pl__candidate **found) PL_MUST_USE;
-/* Sets c->peak. */
+/* Sets c->held and c->peak. */
 pl_status pl__candidate_measure(pl__search *f, pl__candidate *c) PL_MUST_USE;
-/* Creates and checks the plan of a candidate. */
+/* Creates and checks the plan of a candidate that was measured. Limits include c->held. */
 pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pack_limits *limit,
                              pl_expanded_plan **out) PL_MUST_USE;
 /* The same into f->packed, and sets c->arena: the candidate packed last is often requested next. An
  * arena of at most `fits` bytes need not be small; 0: as small as possible. */
 pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, uint64_t fits) PL_MUST_USE;
-/* Estimates the host memory of the candidate's plan without packing it. */
-pl_status pl__candidate_host_bytes(pl__search *f, const pl__candidate *c,
-                                   uint64_t *bytes) PL_MUST_USE;
 /* Plans the given list of unit ids, whatever its arena; see pl_expand. */
 pl_status pl__plan_of_list(const pl_budget_base *base, const uint32_t *list, uint32_t n,
                            pl_expanded_plan **out) PL_MUST_USE;
@@ -132,14 +130,10 @@ pl_status pl__search_find_minimum(pl__search *f, uint64_t enough,
                                   uint64_t *arena_bytes) PL_MUST_USE;
 /* Sets *c to the candidate with the smallest true peak, after the descent; NULL: none. */
 pl_status pl__search_shrink(pl__search *f, pl__candidate **c) PL_MUST_USE;
-pl_status pl__search_lean(pl__search *f, uint64_t *arena_bytes, uint64_t *held) PL_MUST_USE;
 
 /* ---- budget_search.c ---- */
 /* Finds the cheapest plan within the budget. `effort` limits the search at the highest rung. */
 pl_status pl__search_solve(pl__search *f, uint64_t arena_budget, uint64_t effort,
                            pl_expanded_plan **out) PL_MUST_USE;
-/* Estimates quickly the host memory of a plan for the budget; 0: no plan is found quickly. */
-pl_status pl__search_foresee(pl__search *f, uint64_t arena_budget,
-                             uint64_t *host_bytes) PL_MUST_USE;
 
 #endif

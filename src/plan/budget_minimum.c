@@ -14,14 +14,16 @@
  */
 #include "plan/budget_int.h"
 
-/* Stores the plan with the smallest sum of arena and graph: a smaller arena may need a list so long
- * that its graph takes more host memory than the arena saves. */
+/* Where the host memory of plans counts: stores the plan with the smallest size. A smaller arena
+ * may need a list so long that its graph takes more host memory than the arena saves. */
 static void note_lean(pl__search *f)
 {
     const pl_budget_base *b = f->base;
+    if (!f->counts) return;
+    uint32_t n = f->descended.plan->n, units = f->problem.n_units;
     uint64_t held = pl_graph_bytes(b->g) + b->units->arena.total + b->keep_all->mem.total;
     uint64_t bytes =
-        f->descended.plan->peak_bytes + held / (f->problem.n_units + 1) * f->descended.plan->n;
+        f->descended.plan->peak_bytes - f->shift + (n > units ? held / (units + 1) * n : 0);
     if (f->lean.plan && bytes >= f->lean_bytes) return;
     pl_recompute_plan_free(f->lean.plan);
     f->lean = f->descended;
@@ -62,9 +64,12 @@ static pl_status check_enough(pl__search *f, uint64_t enough, bool *yes)
     PL_TRY(pl__candidate_measure(f, &f->descended));
     if (f->descended.peak > enough) return PL_OK;
     PL_TRY(pl__candidate_pack(f, &f->descended, &(pl__pack_limits){.enough = enough}, &t));
-    *yes = t->plan->arena_bytes <= enough;
-    if (*yes) f->minimum = t->plan->arena_bytes;
-    if (*yes) f->minimum_held = pl_expanded_plan_bytes(t);
+    uint64_t size = t->plan->arena_bytes + f->descended.held;
+    *yes = size <= enough;
+    if (*yes) {
+        f->minimum = size;
+        f->minimum_held = f->descended.held;
+    }
     pl__expanded_plan_free(t);
     return PL_OK;
 }
@@ -94,7 +99,7 @@ pl_status pl__search_shrink(pl__search *f, pl__candidate **c)
     if (!*c) return PL_OK;
     PL_TRY(pl__candidate_measure(f, *c));
     uint64_t minimum = f->minimum_asked, step = (f->keep_all_bytes - minimum) / (LOOKS + 1);
-    if ((*c)->peak + f->shift <= minimum + minimum / 8 || f->keep_all_bytes <= minimum)
+    if ((*c)->peak - (*c)->held + f->shift <= minimum + minimum / 8 || f->keep_all_bytes <= minimum)
         return PL_OK;
     for (uint64_t i = 1; i <= LOOKS; i++) PL_TRY(try_budget(f, minimum + step * i, c, &better));
     uint64_t hi = (*c)->asked, lo = hi > minimum + step ? hi - step : minimum;
@@ -106,14 +111,19 @@ pl_status pl__search_shrink(pl__search *f, pl__candidate **c)
     return PL_OK;
 }
 
-/* Ends the descent: packs its last plan, which has the smallest arena. */
+/* Ends the descent: packs its smallest plan. It stays a candidate, so a later search for a budget
+ * as small as the minimum has it. */
 static pl_status end_descent(pl__search *f)
 {
     pl__candidate *c;
-    f->minimum_asked = f->descended.asked;
     pl_recompute_descent_free(f->descent);
     f->descent = NULL;
-    if (f->lean.plan == f->descended.plan) f->lean.plan = NULL; /* it becomes a candidate */
+    if (f->lean.plan && f->lean.plan != f->descended.plan) {
+        pl_recompute_plan_free(f->descended.plan);
+        f->descended = f->lean;
+    }
+    f->lean.plan = NULL;
+    f->minimum_asked = f->descended.asked;
     if (f->n_candidates < PL__MAX_CANDIDATES) {
         f->candidates[f->n_candidates++] = f->descended;
         f->descended.plan = NULL;
@@ -125,7 +135,7 @@ static pl_status end_descent(pl__search *f)
         PL_TRY(pl__candidate_keep(f, c, 0));
         if (c->arena < f->minimum) {
             f->minimum = c->arena;
-            f->minimum_held = pl_expanded_plan_bytes(f->packed);
+            f->minimum_held = c->held;
         }
     }
     f->knows_minimum = true;
@@ -155,19 +165,4 @@ pl_status pl__search_minimum(pl__search *f, uint64_t enough, uint64_t *arena_byt
     pl__expanded_plan_free(f->packed);
     f->packed = NULL;
     return rc;
-}
-
-pl_status pl__search_lean(pl__search *f, uint64_t *arena_bytes, uint64_t *held)
-{
-    pl_expanded_plan *t;
-    *arena_bytes = f->minimum;
-    *held = f->minimum_held;
-    if (!f->knows_minimum || !f->lean.plan || f->lean.plan->n == f->problem.n_units) return PL_OK;
-    PL_TRY(pl__candidate_pack(f, &f->lean, &pl__no_limits, &t));
-    uint64_t arena = t->plan->arena_bytes, bytes = pl_expanded_plan_bytes(t);
-    pl__expanded_plan_free(t);
-    if (arena + bytes >= *arena_bytes + *held) return PL_OK;
-    *arena_bytes = arena;
-    *held = bytes;
-    return PL_OK;
 }

@@ -94,6 +94,19 @@ static pl_status find_rung(pl__search *f, uint64_t budget, uint64_t effort, uint
     pl__candidate *next;
     PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = *rung}, c));
     if (*c) PL_TRY(pl__candidate_measure(f, *c));
+    /* the host memory of the list counts, too */
+    for (int i = 0; i < GUESSES && *c && (*c)->held && (*c)->peak > budget; i++) {
+        uint64_t over = (*c)->peak - budget;
+        if (*rung < bound + over) break;
+        uint64_t down = pl_recompute_rung(*rung - over, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
+        if (!down || down >= *rung) break;
+        pl__candidate *next;
+        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = down, .effort = effort}, &next));
+        if (!next) break;
+        PL_TRY(pl__candidate_measure(f, next));
+        *rung = down;
+        *c = next;
+    }
     for (int i = 0; i < GUESSES && *c && (*c)->peak < budget; i++) {
         uint64_t up = pl_recompute_rung(*rung + (budget - (*c)->peak), bound, f->keep_all_bytes,
                                         PL__CLOSE_RUNGS);
@@ -170,7 +183,7 @@ static pl_status pack_cheapest(pl__search *f, uint64_t budget, choice *best)
             f->packed = NULL;
             return PL_OK;
         }
-        double over = (double)c->arena / (double)c->peak;
+        double over = (double)(c->arena - c->held) / (double)(c->peak - c->held);
         if (over < gaps) gaps = over;
         if (tries >= FREE) limit = (uint64_t)((double)budget / gaps);
     }
@@ -239,19 +252,6 @@ static pl_status is_near_minimum(pl__search *f, uint64_t budget, const pl_expand
     return PL_OK;
 }
 
-pl_status pl__search_foresee(pl__search *f, uint64_t arena_budget, uint64_t *host_bytes)
-{
-    uint64_t bound;
-    uint32_t unit;
-    pl__candidate *c = NULL;
-    *host_bytes = 0;
-    PL_TRY(pl_recompute_bound(&f->problem, &bound, &unit));
-    uint64_t rung =
-        pl_recompute_rung(arena_budget + f->shift, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
-    if (rung) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = rung}, &c));
-    return c ? pl__candidate_host_bytes(f, c, host_bytes) : PL_OK;
-}
-
 static pl_status refuse(const pl__search *f, uint64_t budget)
 {
     char label[160] = "the inputs";
@@ -274,6 +274,8 @@ static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *
     if (!look && best->plan) return PL_OK;
     pl__expanded_plan_free(best->plan);
     *best = (choice){0};
+    /* the reported minimum is a limit: what is below it is refused in every process */
+    if (f->knows_minimum && budget < f->minimum) return PL_OK;
     return solve_near_minimum(f, budget, effort, best);
 }
 

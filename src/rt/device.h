@@ -30,7 +30,9 @@ typedef struct pl_exec {
     void *prep;
     size_t work_bytes;
     const bool *inplace; /* a group: its table of ir/group/inplace.h, which lives as long as prep */
-    double measured_ns;  /* the device timed it, and its prediction is far off; 0: not timed */
+    uint64_t host_bytes; /* host memory that prep holds, without that of library_kernels */
+    uint32_t library_kernels; /* compiled by a library, whose memory is not known */
+    double measured_ns;       /* the device timed it, and its prediction is far off; 0: not timed */
 } pl_exec;
 
 /* Returns the first kernel of a list that accepts the call, or, for a reference run, the last one,

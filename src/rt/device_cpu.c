@@ -42,12 +42,19 @@ static pl_status cpu_prepare(const pl_graph *g, const pl_unit *u, const pl_call 
 {
     if (u->kind == PL_UNIT_GROUP) {
         *out = (pl_exec){.kernel = &pl_cpu_group_kernel};
-        return pl_cpu_group_prepare(g, u, &out->prep, &out->inplace, &out->work_bytes);
+        PL_TRY(pl_cpu_group_prepare(g, u, &out->prep, &out->inplace, &out->work_bytes));
+        out->host_bytes = pl_cpu_group_bytes(out->prep);
+        return PL_OK;
     }
+    uint64_t asked = pl_sys_asked_bytes(), made = pl_dnn_made();
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     *out = (pl_exec){.kernel = pl_kernel_choose(op->cpu, call, reference)};
     PL_FAIL_IF(!out->kernel, PL_ERR_UNSUPPORTED, "%s has no CPU kernel for these types", op->name);
-    return out->kernel->prepare ? out->kernel->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
+    if (!out->kernel->prepare) return PL_OK;
+    PL_TRY(out->kernel->prepare(call, &out->prep, &out->work_bytes));
+    out->library_kernels = (uint32_t)(pl_dnn_made() - made);
+    out->host_bytes = out->library_kernels ? pl_dnn_bytes() : pl_sys_asked_bytes() - asked;
+    return PL_OK;
 }
 
 static pl_status run_one(const pl_bound_unit *l)

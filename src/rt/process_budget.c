@@ -1,19 +1,19 @@
 /* process_budget.c - see process_budget.h.
  *
- * Idea: measure, plan, measure again. On the host everything that the process holds counts, the
- * planner too. While the planner searches, neither arena nor state is mapped, so the search may use
- * the memory that they will take later; how much it uses is measured (plan_peak), and no budget
- * below that is reported as the minimum or said to fit. What stays after planning, the longer graph
- * of a plan that recomputes, is measured with that plan and reduces the arena's room.
+ * Idea: on the host everything that the process holds is counted, not measured, so that the room
+ * for arena and plans is known before the first search and is the same in every process. A plan
+ * that recomputes takes its graph's host memory besides its arena, and searches limit the sum.
  *
- * Invariant: where `fits` is reported, arena + state + overhead <= budget. Cost: at most four
- * rounds; one in the common case, since the host memory of plans is predicted.
+ * While the planner searches, neither arena nor state is mapped: the search uses the memory that
+ * they will take later. A budget below what a search takes has only the keep-all plans.
  *
- * Example: the budget is 2 GiB on the CPU. The process holds 60 MB, state has 400 MB, data readers
- * will take 20 MB, the margin is 15 MB: 2147 - 60 - 400 - 20 - 15 = 1652 MB are left to the arena.
- * The keep-all plans of train and eval have 1900 MB and 700 MB, so only train is planned again. Its
- * longer graph is predicted to take 6 MB, so the search gets 1646 MB; it finds a plan of 1630 MB.
- * Measured again the process holds 66 MB: room is 1646 MB, 1630 MB fit.
+ * Invariant: where `fits` is reported, arena + state + overhead <= budget. Cost: one search per
+ * program that does not fit; more only where several programs recompute.
+ *
+ * Example: the budget is 2 GiB on the CPU. Program, libraries and keep-all plans hold 60 MB, state
+ * has 400 MB, data readers will take 20 MB, the margin is 2 MB: 2147 - 60 - 400 - 20 - 2 = 1665 MB
+ * are left. The keep-all plans of train and eval have arenas of 1900 MB and 700 MB, so only train
+ * is planned again, within 1665 MB. Its cheapest plan has an arena of 1650 MB and a graph of 6 MB.
  */
 #include "rt/process_budget.h"
 
@@ -23,43 +23,26 @@
 #include "rt/device.h"
 
 /* ---- what programs need ----------------------------------------------------------------- */
-/* Returns the largest of the programs' arenas; minimum: of the smallest arenas found. */
-static uint64_t arena_of(const pl_process_budget *b, bool minimum)
+static uint64_t arena_of(const pl_process_budget *b)
 {
     uint64_t most = 0;
     for (int i = 0; i < b->n; i++) {
-        const pl_plan_info *p = pl_program_plan(b->programs[i]);
-        uint64_t arena = minimum && p->minimum_bytes ? p->minimum_bytes : p->arena_bytes;
+        uint64_t arena = pl_program_plan(b->programs[i])->arena_bytes;
         if (arena > most) most = arena;
     }
     return most;
 }
 
-static uint64_t minimum_takes(const pl_program *p)
+/* Returns the host memory of a program's plan where that counts. */
+static uint64_t plan_bytes(const pl_process_budget *b, int i)
 {
-    return pl_budget_figures_get(pl_program_budget(p)).minimum_host_bytes;
+    return b->on_host ? pl_budget_figures_get(pl_program_budget(b->programs[i])).host_bytes : 0;
 }
 
-/* Returns the host memory of plans with the smallest arenas, beyond that of the plans that are set:
- * a budget that is reported as the minimum must suffice for the process that gets it. */
-static uint64_t replan_bytes(const pl_process_budget *b)
+static uint64_t plans_of(const pl_process_budget *b)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < b->n && b->on_host; i++) {
-        const pl_plan_info *p = pl_program_plan(b->programs[i]);
-        if (p->minimum_bytes && p->minimum_bytes < p->arena_bytes)
-            bytes += minimum_takes(b->programs[i]);
-    }
-    return bytes;
-}
-
-/* Returns the host memory of the plans that are set and whose arena is larger than this. */
-static uint64_t plans_above(const pl_process_budget *b, uint64_t arena)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < b->n && b->on_host; i++)
-        if (pl_program_plan(b->programs[i])->arena_bytes > arena)
-            bytes += pl_budget_figures_get(pl_program_budget(b->programs[i])).host_bytes;
+    for (int i = 0; i < b->n; i++) bytes += plan_bytes(b, i);
     return bytes;
 }
 
@@ -73,10 +56,45 @@ uint64_t pl_process_stage_bytes(const pl_process_budget *b)
     return most;
 }
 
+/* Returns everything besides state, arena and plans, without the margin. */
+static uint64_t held_of(const pl_process_budget *b)
+{
+    uint64_t held = b->on_host ? b->held_bytes : b->used(b->ctx);
+    return held + pl_process_stage_bytes(b) + b->later_bytes;
+}
+
+/* Returns the room that a search needs: it may use what state, arena and data will take later. */
+static uint64_t search_room(const pl_process_budget *b)
+{
+    uint64_t most = 0, later = b->state_bytes + b->later_bytes;
+    for (int i = 0; i < b->n && b->on_host; i++) {
+        uint64_t bytes = pl_program_held_get(b->programs[i]).search_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most > later ? most - later : 0;
+}
+
 static void note_peak(pl_process_budget *b)
 {
     uint64_t used = b->on_host ? b->used(b->ctx) : 0;
     if (used > b->plan_peak) b->plan_peak = used;
+}
+
+/* Prepares a program's next search. Half of what the process may still take is for candidate
+ * lists. */
+static void limit_search(const pl_process_budget *b, int i, uint64_t room)
+{
+    pl_budget *one = pl_program_budget(b->programs[i]);
+    uint64_t lists = (room + b->state_bytes + b->later_bytes) / 2 + 1;
+    pl_budget_count_plans(one, b->on_host);
+    pl_budget_limit(one, b->stop, b->on_host && b->bytes ? lists : 0);
+}
+
+/* Frees what only planning needs: the process that trains does not hold it. */
+static void trim(const pl_process_budget *b)
+{
+    for (int i = 0; i < b->n; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
+    pl_sys_trim();
 }
 
 /* ---- the minimum ------------------------------------------------------------------------ */
@@ -90,197 +108,185 @@ static int next_to_ask(const pl_process_budget *b, const uint64_t *bound, const 
     return at;
 }
 
-/* The program with the largest arena may have a plan with a larger arena that takes less together
- * with its graph. */
-static pl_status try_lean(const pl_process_budget *b, const pl_program *p, uint64_t *bytes)
+/* Sets *room to the smallest arena of all programs plus the host memory of their plans, and
+ * limit[i] to the budget that gives program i its plan then; 0: its keep-all plan. Programs share
+ * one arena, so a program does not need a smaller arena than another one does: the need of the
+ * first programs is `enough` for the next. */
+static pl_status find_smallest(pl_process_budget *b, uint64_t *bound, bool *asked, uint64_t *limit,
+                               uint64_t *room)
 {
-    uint64_t arena, takes;
-    PL_TRY(pl_budget_lean(pl_program_budget(p), &arena, &takes));
-    uint64_t total = arena + takes + replan_bytes(b) - minimum_takes(p);
-    if (total < *bytes) *bytes = total;
-    return PL_OK;
-}
-
-/* Programs share one arena, so a program does not need a smaller arena than another one does: the
- * need of the first programs is `enough` for the next. */
-static pl_status find_minimum(pl_process_budget *b, uint64_t *bound, bool *asked, uint64_t *bytes)
-{
-    const pl_program *largest = NULL;
-    uint64_t arena = 0, minimum;
+    uint64_t arena = 0, plans = 0;
     for (int i = 0; i < b->n; i++) {
-        pl_budget_limit(pl_program_budget(b->programs[i]), b->stop, 0);
+        limit_search(b, i, UINT64_MAX / 4);
         PL_TRY(pl_budget_bound(pl_program_budget(b->programs[i]), &bound[i]));
     }
     for (int i; (i = next_to_ask(b, bound, asked)) >= 0;) {
         pl_program *p = b->programs[i];
+        uint64_t keep_all = pl_program_plan(p)->keep_all_bytes;
         asked[i] = true;
-        if (pl_program_plan(p)->arena_bytes <= arena) {
-            pl_budget_trim(pl_program_budget(p));
-            continue;
+        if (keep_all > arena) {
+            uint64_t size;
+            PL_TRY(pl_program_minimum(p, arena, &size));
+            note_peak(b);
+            uint64_t held = pl_budget_figures_get(pl_program_budget(p)).minimum_host_bytes;
+            plans += held;
+            if (size - held > arena) arena = size - held;
+            limit[i] = pl_budget_limits_size(pl_program_budget(p)) ? size : size - held;
         }
-        PL_TRY(pl_program_minimum(p, arena, &minimum));
-        note_peak(b);
-        if (minimum <= arena) continue;
-        largest = p;
-        arena = minimum;
+        if (b->on_host) pl_budget_trim(pl_program_budget(p));
     }
-    *bytes = arena + replan_bytes(b);
-    return b->on_host && largest ? try_lean(b, largest, bytes) : PL_OK;
+    *room = arena + plans;
+    return PL_OK;
 }
 
-pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes)
+/* Plans every program with its smallest size, or finds the room that this takes. */
+static pl_status plan_smallest(pl_process_budget *b, bool set, uint64_t *room)
 {
     pl_arena mem = PL_ARENA_INIT;
     uint64_t *bound = pl_arena_new(&mem, uint64_t, b->n + 1);
+    uint64_t *limit = pl_arena_new(&mem, uint64_t, b->n + 1);
     bool *asked = pl_arena_new(&mem, bool, b->n + 1);
-    pl_status rc = bound && asked ? find_minimum(b, bound, asked, bytes) : PL_ERR_MEMORY;
+    pl_status rc = bound && asked && limit ? PL_OK : PL_ERR_MEMORY;
+    if (rc == PL_OK) rc = find_smallest(b, bound, asked, limit, room);
+    for (int i = 0; i < b->n && rc == PL_OK && set; i++)
+        rc = pl_program_set_budget(b->programs[i], limit[i]);
     pl_arena_release(&mem);
     return rc;
 }
 
-/* ---- plans for a budget ----------------------------------------------------------------- */
-/* Half of what the process may still take is for candidate lists of a search. */
-static uint64_t search_bytes(const pl_process_budget *b)
+/* Returns the arena of the keep-all plans; UINT64_MAX where a plan without moves or without marked
+ * segments cannot be had. */
+static uint64_t keep_all_room(const pl_process_budget *b)
 {
-    if (!b->on_host) return 0;
-    uint64_t used = b->used(b->ctx);
-    return b->bytes > used + 1 ? (b->bytes - used) / 2 : 1;
+    uint64_t most = 0;
+    for (int i = 0; i < b->n; i++) {
+        uint64_t arena = pl_program_plan(b->programs[i])->keep_all_bytes;
+        if (!pl_budget_may_keep_all(pl_program_budget(b->programs[i]))) return UINT64_MAX;
+        if (arena > most) most = arena;
+    }
+    return most;
 }
 
-/* Plans within an arena. Where no plan is found the current plans stay. */
-static pl_status plan_within(pl_process_budget *b, uint64_t arena)
+pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes)
 {
-    char state[32];
-    PL_FAIL_IF(
-        arena == 0 && arena_of(b, false), PL_ERR_FIT,
-        "weights, optimizer state (%s together) and overhead leave nothing of the budget to the arena",
-        pl_str_bytes(b->state_bytes, state, sizeof state));
+    uint64_t room, all = keep_all_room(b), search = search_room(b);
+    PL_TRY(plan_smallest(b, false, &room));
+    if (room < search) room = search;
+    if (room > all) room = all;
+    *bytes = b->state_bytes + held_of(b) + b->margin + room;
+    return PL_OK;
+}
+
+/* ---- plans for a budget ----------------------------------------------------------------- */
+/* Plans the programs that do not fit the room, each within what the plans of the others leave.
+ * *done: all fit. */
+static pl_status plan_each(pl_process_budget *b, uint64_t room, bool *done)
+{
+    *done = true;
     for (int i = 0; i < b->n; i++) {
         pl_program *p = b->programs[i];
-        if (pl_program_plan(p)->arena_bytes <= arena) continue;
-        pl_budget_limit(pl_program_budget(p), b->stop, search_bytes(b));
-        pl_status rc = pl_program_set_budget(p, arena);
+        uint64_t own = plan_bytes(b, i), others = plans_of(b) - own;
+        if (pl_program_plan(p)->arena_bytes + own + others <= room) continue;
+        *done = false;
+        /* the size of a plan with moves is known when it is made */
+        if (!pl_budget_limits_size(pl_program_budget(p))) others += own;
+        limit_search(b, i, room);
+        pl_status rc = pl_program_set_budget(p, room > others ? room - others : 1);
         note_peak(b);
+        if (b->on_host) pl_budget_trim(pl_program_budget(p));
         PL_TRY(rc);
     }
     return PL_OK;
 }
 
-/* Subtracts the predicted host memory of plans from the arena, so that one search suffices. The
- * part of the margin that is_near allows a plan to lack is not subtracted. */
-static pl_status foresee(const pl_process_budget *b, uint64_t *arena)
+/* Plans within a room. Where no plan is found the current plans stay. */
+static pl_status plan_within(pl_process_budget *b, uint64_t room)
 {
-    uint64_t taken = 0, bytes, spare = b->margin / 16;
-    for (int i = 0; i < b->n && b->on_host; i++) {
-        pl_budget *one = pl_program_budget(b->programs[i]);
-        if (pl_program_plan(b->programs[i])->arena_bytes <= *arena) continue;
-        pl_budget_limit(one, b->stop, 0);
-        PL_TRY(pl_budget_foresee(one, *arena, &bytes));
-        taken += bytes;
-    }
-    taken -= taken < spare ? taken : spare;
-    *arena -= taken < *arena ? taken : *arena;
+    enum { ROUNDS = 4 };
+    char state[32], has[32], needs[32];
+    uint64_t search = search_room(b), smallest;
+    bool done = false;
+    PL_FAIL_IF(
+        room == 0 && arena_of(b), PL_ERR_FIT,
+        "weights, optimizer state (%s together) and overhead leave nothing of the budget to the arena",
+        pl_str_bytes(b->state_bytes, state, sizeof state));
+    PL_FAIL_IF(room < search && keep_all_room(b) > room, PL_ERR_FIT,
+               "the search for a plan needs %s, the budget leaves it %s",
+               pl_str_bytes(search + b->state_bytes + b->later_bytes, needs, sizeof needs),
+               pl_str_bytes(room + b->state_bytes + b->later_bytes, has, sizeof has));
+    pl_status rc = PL_OK;
+    for (int round = 0; round < ROUNDS && rc == PL_OK && !done; round++)
+        rc = plan_each(b, room, &done);
+    if (!b->on_host || done || (rc != PL_OK && rc != PL_ERR_FIT)) return rc;
+    /* plans of several programs are in each other's way */
+    bool several = plans_of(b) != 0;
+    if (several) rc = plan_smallest(b, true, &smallest);
+    PL_TRY(rc);
+    PL_FAIL_IF(arena_of(b) + plans_of(b) > room, PL_ERR_FIT,
+               "the smallest plans of all programs need %s, the budget leaves %s",
+               pl_str_bytes(arena_of(b) + plans_of(b), needs, sizeof needs),
+               pl_str_bytes(room, has, sizeof has));
     return PL_OK;
 }
 
-static pl_status plan_foreseeing(pl_process_budget *b, uint64_t room)
+static uint64_t room_for_plans(const pl_process_budget *b, uint64_t margin)
 {
-    uint64_t arena = room;
-    PL_TRY(foresee(b, &arena));
-    pl_status rc = plan_within(b, arena);
-    return rc == PL_ERR_FIT && arena < room ? plan_within(b, room) : rc;
-}
-
-/* Frees what only planning needs: the process that trains does not hold it. */
-static void trim(const pl_process_budget *b)
-{
-    for (int i = 0; i < b->n; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
-    pl_sys_trim();
-}
-
-/* Returns the bytes that the budget leaves to the arena; 0: none. */
-static uint64_t room_for_arena(const pl_process_budget *b, uint64_t margin)
-{
-    uint64_t taken =
-        b->state_bytes + b->used(b->ctx) + pl_process_stage_bytes(b) + b->later_bytes + margin;
+    uint64_t taken = b->state_bytes + held_of(b) + margin;
     return b->bytes > taken ? b->bytes - taken : 0;
 }
 
 uint64_t pl_process_room(const pl_process_budget *b)
 {
-    return room_for_arena(b, b->margin);
+    return room_for_plans(b, b->margin);
 }
 
-/* One measurement of the process, the smallest of all ranks. */
-typedef struct look {
-    uint64_t room;  /* for the arena, with the whole margin */
-    uint64_t small; /* with the small margin */
-    uint64_t fits;  /* 0 or 1: the plans that are set fit */
-} look;
-
-static pl_status look_at_process(const pl_process_budget *b, look *l)
-{
-    *l = (look){.room = room_for_arena(b, b->margin),
-                .small = room_for_arena(b, b->small_margin),
-                .fits = pl_process_memory_get(b, NULL).fits};
-    PL_TRY(b->smallest(b->ctx, &l->room));
-    PL_TRY(b->smallest(b->ctx, &l->small));
-    return b->smallest(b->ctx, &l->fits);
-}
-
-/* Whether the plans leave the small margin and lack less of the whole margin than a search for
- * smaller plans would take of the host. A process whose budget is the minimum that another process
- * reported may lack some pages of it. */
-static bool is_near(const pl_process_budget *b, const look *l)
-{
-    uint64_t lacks = arena_of(b, false) - l->room;
-    return l->fits && lacks <= b->margin / 6 && lacks <= plans_above(b, l->room);
-}
-
-/* A plan is accepted with the whole margin: the part of it that a report may shrink covers what
- * changes between this measurement and the next one. Where no plan leaves the whole margin, a plan
- * that leaves the small one is accepted. */
+/* A plan is accepted with the whole margin. Where none leaves it, a plan that leaves the small
+ * margin is. */
 pl_status pl_process_plan(pl_process_budget *b)
 {
-    enum { ROUNDS = 4 };
-    pl_status rc = PL_OK;
-    for (int round = 0; round < ROUNDS && b->bytes; round++) {
-        look l;
-        PL_TRY(look_at_process(b, &l));
-        if (arena_of(b, false) <= l.room || is_near(b, &l)) break;
-        rc = round ? plan_within(b, l.room) : plan_foreseeing(b, l.room);
-        bool tight = rc == PL_ERR_FIT;
-        if (tight && l.fits) rc = PL_OK;
-        if (tight && !l.fits && l.small > l.room) rc = plan_within(b, l.small);
-        trim(b);
-        PL_TRY(look_at_process(b, &l));
-        if (rc != PL_OK || (tight && l.fits)) break;
-    }
+    if (!b->bytes) return PL_OK;
+    uint64_t room = room_for_plans(b, b->margin), small = room_for_plans(b, b->small_margin);
+    uint64_t fits = pl_process_memory_get(b, NULL).fits;
+    PL_TRY(b->smallest(b->ctx, &room));
+    PL_TRY(b->smallest(b->ctx, &small));
+    PL_TRY(b->smallest(b->ctx, &fits));
+    if (arena_of(b) + plans_of(b) <= room) return PL_OK;
+    pl_status rc = plan_within(b, room);
+    if (rc == PL_ERR_FIT && fits)
+        rc = PL_OK;
+    else if (rc == PL_ERR_FIT && small > room)
+        rc = plan_within(b, small);
+    trim(b);
     return rc;
 }
 
 /* ---- reports ---------------------------------------------------------------------------- */
+/* Returns the overhead without the margin. On a device with a session it is measured: what the
+ * session mapped is in use. */
+static uint64_t overhead_of(const pl_process_budget *b, uint64_t mapped, bool session)
+{
+    if (b->on_host) return held_of(b) + plans_of(b);
+    uint64_t used = !session && b->used_then ? b->used_then : b->used(b->ctx);
+    uint64_t held = used > mapped ? used - mapped : 0;
+    return session ? held : held + pl_process_stage_bytes(b) + b->later_bytes;
+}
+
 pl_process_memory pl_process_memory_get(const pl_process_budget *b, const pl_session *session)
 {
-    pl_process_memory m = {.arena = arena_of(b, false), .state = b->state_bytes};
+    pl_process_memory m = {.arena = arena_of(b), .state = b->state_bytes};
     if (session) {
         m.arena = pl_session_arena_bytes(session);
         m.state = pl_session_state_bytes(session);
     }
-    uint64_t planned = m.arena + m.state, mapped = session ? planned : 0;
-    uint64_t used = !session && b->used_then ? b->used_then : b->used(b->ctx);
-    uint64_t held = used > mapped ? used - mapped : 0;
-    if (!session) held += pl_process_stage_bytes(b) + b->later_bytes;
+    uint64_t planned = m.arena + m.state;
+    uint64_t held = overhead_of(b, session ? planned : 0, session != NULL);
     m.overhead = held + b->margin;
-    uint64_t smallest = b->n ? arena_of(b, true) + replan_bytes(b) : 0;
-    if (smallest > m.arena) smallest = m.arena;
-    if (b->known_minimum && b->known_minimum < smallest) smallest = b->known_minimum;
-    m.minimum = m.state + m.overhead + smallest;
-    if (m.minimum < b->plan_peak) m.minimum = b->plan_peak;
+    m.minimum = planned + m.overhead;
+    if (b->known_minimum && b->known_minimum < m.minimum) m.minimum = b->known_minimum;
     bool shrinks =
         b->bytes && b->bytes < planned + m.overhead && b->bytes >= planned + held + b->small_margin;
     if (shrinks) m.overhead = b->bytes - planned;
     m.total = planned + m.overhead;
-    m.fits = !b->bytes || (m.total <= b->bytes && b->plan_peak <= b->bytes);
+    m.fits = !b->bytes || m.total <= b->bytes;
     return m;
 }

@@ -1,17 +1,21 @@
 /* process_budget.h - from a budget of the whole process to plans of its programs.
  *
  *     budget = state + arena + overhead
- *     overhead = used + stage + later + margin
+ *     overhead = held + plans + stage + later + margin
  *
  *   state    weights, moments and counters, to the byte
  *   arena    shared by all programs, as large as the largest of their plans
- *   used     what is held at this moment: the resident set of the process, or device memory
+ *   held     host: counted, a function of the programs (pl_program_held) and of the process before
+ *            them; device: the device memory in use at this moment
+ *   plans    host: graphs of the plans that recompute, counted with each plan; device: 0
  *   stage    device memory that inputs pass through; 0 on the CPU
  *   later    what starting will take besides these: data readers, pictures, files
  *   margin   for stacks, allocator slack and pages that first steps touch
  *
- * So a budget leaves budget - state - overhead to the arena. plan/budget.h plans one program within
- * an arena; this file plans all of them and measures again, because planning takes memory itself.
+ * So a budget leaves room = budget - state - held - stage - later - margin to arena and plans. On
+ * the host nothing of this is measured while plans are made: room is a number that is fixed before
+ * the first search, and the same configuration has the same room in every process. plan/budget.h
+ * plans one program within a size; this file plans all of them.
  */
 #ifndef PL_RT_PROCESS_BUDGET_H
 #define PL_RT_PROCESS_BUDGET_H
@@ -29,6 +33,14 @@ pl_status pl_program_minimum(pl_program *p, uint64_t enough, uint64_t *arena_byt
  * on it, use pl_program_set_budget. */
 pl_budget *pl_program_budget(const pl_program *p);
 
+/* Host memory of a program with its keep-all plan. */
+typedef struct pl_program_held {
+    uint64_t bytes;           /* graph, units, kernels, plan, and what a session binds; counted */
+    uint64_t library_kernels; /* kernels whose memory belongs to a library and is not in bytes */
+    uint64_t search_bytes;    /* the most that a search for another plan takes, and gives back */
+} pl_program_held;
+pl_program_held pl_program_held_get(const pl_program *p);
+
 /* ---- all programs of a process ---------------------------------------------------------- */
 /* The caller fills it in and keeps it as long as necessary: it owns nothing. */
 typedef struct pl_process_budget {
@@ -37,27 +49,28 @@ typedef struct pl_process_budget {
     uint64_t bytes; /* the budget; 0: no limit */
     bool on_host;   /* host memory is counted, including memory of plans and searches */
     uint64_t state_bytes, later_bytes;
-    /* What planning leaves free, and what suffices for an existing plan. Two processes with the
-     * same configuration differ by some pages, so a budget that one of them reports as the minimum
-     * must suffice for the next one. */
+    uint64_t held_bytes; /* host: see above. It includes no plan that recomputes */
+    /* What planning leaves free, and what suffices for an existing plan. On the host both are the
+     * same. Two processes hold a little more or less device memory, so there a budget that one of
+     * them reports as the minimum must suffice for the next one. */
     uint64_t margin, small_margin;
-    uint64_t (*used)(void *ctx); /* returns the bytes held at this moment */
+    /* Returns the bytes held at this moment. On the host no decision depends on it. */
+    uint64_t (*used)(void *ctx);
     /* Sets the smallest value on all ranks, so that all make the same plan. */
     pl_status (*smallest)(void *ctx, uint64_t *value);
     void *ctx;
     const volatile int *stop; /* see pl_budget_limit */
-    uint64_t known_minimum;   /* a smaller arena that another build of the run has; 0: none */
-    uint64_t used_then;       /* replaces used() in reports; 0: used() counts */
-    uint64_t plan_peak;       /* in, out: most bytes held while planning, on the host */
+    uint64_t known_minimum;   /* a smaller minimum that another build of the run has; 0: none */
+    uint64_t used_then;       /* device: replaces used() in reports; 0: used() counts */
+    uint64_t plan_peak;       /* out, host: most bytes held after a search */
 } pl_process_budget;
 
 /* Plans the programs within the budget. PL_ERR_FIT when no plan is found: the plans do not change,
  * and the message says why. */
 pl_status pl_process_plan(pl_process_budget *b) PL_MUST_USE;
-/* Sets *bytes to the smallest arena that fits all programs, plus the host memory by which the plans
- * for that arena exceed the current plans. */
+/* Sets *bytes to the smallest budget for which pl_process_plan finds plans of all programs. */
 pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes) PL_MUST_USE;
-/* Returns the bytes that the budget leaves to the arena; 0: none. */
+/* Returns the bytes that the budget leaves to arena and plans; 0: none. */
 uint64_t pl_process_room(const pl_process_budget *b);
 /* Returns the device memory that inputs of the programs pass through. */
 uint64_t pl_process_stage_bytes(const pl_process_budget *b);

@@ -314,6 +314,24 @@ pl_budget *pl_program_budget(const pl_program *p)
     return p->budget;
 }
 
+/* Nothing here depends on the plan that is set. LABEL: inputs and labels of a plan, for each unit;
+ * a session keeps a bound unit with its pointers for each, too. The units that a plan runs a second
+ * time have them besides; the margin covers that. */
+pl_program_held pl_program_held_get(const pl_program *p)
+{
+    enum { BOUND = sizeof(pl_bound_unit) + 64, LABEL = 48 };
+    enum { SEARCH = 10 << 20, SEARCH_UNIT = 6 << 10 };
+    uint32_t n = p->base_units->n;
+    pl_program_held h = {.search_bytes = SEARCH + (uint64_t)n * SEARCH_UNIT};
+    h.bytes = sizeof *p + p->mem.total + pl_graph_bytes(p->base_graph) +
+              p->base_units->arena.total + p->keep_all->mem.total + (uint64_t)n * (BOUND + LABEL);
+    for (uint32_t i = 0; i < n; i++) {
+        h.bytes += p->exec[i].host_bytes;
+        h.library_kernels += p->exec[i].library_kernels;
+    }
+    return h;
+}
+
 /* ---- compiling -------------------------------------------------------------------------- */
 static pl_dtype low_dtype(enum pl_precision precision)
 {

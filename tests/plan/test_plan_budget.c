@@ -88,8 +88,8 @@ TEST(plan_search_skips_packing_after_large_gaps)
     CHECK(pl_budget_set(x.budget, x.keep_all->arena_bytes / 2) == PL_ERR_FIT);
     CHECK(!pl_budget_plan(x.budget));
     pl_budget_figures work = pl_budget_figures_get(x.budget);
-    CHECK_MSG(work.packed <= 13 && work.asked > 3 * work.packed, "%u of %u plans packed",
-              work.packed, work.asked);
+    CHECK_MSG(work.packed <= 8 && work.asked > work.packed, "%u of %u plans packed", work.packed,
+              work.asked);
     close_lab(&x);
 }
 
@@ -151,14 +151,11 @@ TEST(plan_minimum_is_packed_once)
 TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
 {
     lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
-    uint64_t takes;
 
     CHECK_OK(open_lab(&x, training_graph(x.store, 22, 64, 32)));
     CHECK_OK(open_lab(&y, training_graph(y.store, 22, 64, 32)));
     uint64_t budget = x.keep_all->arena_bytes * 3 / 4;
     pl_budget_limit(y.budget, NULL, 1);
-    CHECK_OK(pl_budget_foresee(x.budget, budget, &takes));
-    pl_budget_trim(x.budget);
     CHECK_OK(pl_budget_set(x.budget, budget));
     CHECK_OK(pl_budget_set(y.budget, budget));
     const pl_expanded_plan *a = pl_budget_plan(x.budget), *b = pl_budget_plan(y.budget);
@@ -168,11 +165,6 @@ TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
              few = pl_budget_figures_get(y.budget).asked;
     CHECK_MSG(few * 2 < many, "%u asked, without a limit %u", few, many);
     CHECK(a->recompute_ns <= b->recompute_ns);
-
-    /* the memory of a plan is predicted, without its offsets, within a fourth */
-    uint64_t held = pl_expanded_plan_bytes(a);
-    CHECK_MSG(takes <= held && takes > held / 4 * 3 - a->plan->mem.total,
-              "%llu foreseen, %llu held", (unsigned long long)takes, (unsigned long long)held);
 
     close_lab(&x);
     close_lab(&y);

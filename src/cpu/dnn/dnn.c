@@ -38,6 +38,7 @@ static struct {
 } dnn;
 static pthread_once_t dnn_once = PTHREAD_ONCE_INIT;
 static atomic_bool dnn_started;
+static _Thread_local uint64_t n_made; /* primitives */
 
 static void dnn_start(void)
 {
@@ -61,6 +62,16 @@ void pl_dnn_forget(void)
 {
     if (atomic_load(&dnn_started) && dnnl_set_primitive_cache_capacity(0) == dnnl_success)
         (void)dnnl_set_primitive_cache_capacity(CACHE_CAPACITY);
+}
+
+uint64_t pl_dnn_made(void)
+{
+    return n_made;
+}
+
+size_t pl_dnn_bytes(void)
+{
+    return sizeof(pl_dnn);
 }
 
 dnnl_engine_t pl_dnn_engine(void)
@@ -188,6 +199,7 @@ pl_status pl_dnn_add_step(pl_dnn *d, dnnl_primitive_desc_t pd, int n, const int 
     *s = (pl_dnn_step){0};
     PL_TRY(pl_dnn_check(dnnl_primitive_create(&s->prim, pd), "compile a kernel"));
     d->n_steps++;
+    n_made++;
     for (int i = 0; i < n; i++) step_arg(s, d, args[i][0], args[i][1]);
     const pl_mdesc pad = pl_dnn_chosen_md(pd, dnnl_query_scratchpad_md);
     if (!pad.chosen || dnnl_memory_desc_get_size(pad.chosen) == 0) return PL_OK;

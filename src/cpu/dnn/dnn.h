@@ -32,6 +32,9 @@ pl_status pl_dnn_run(pl_dnn *d, const void *const *in, void *const *out, void *w
 void pl_dnn_free(pl_dnn *d); /* NULL is fine */
 /* Frees what oneDNN caches for kernels that no pl_dnn uses; callable from any thread. */
 void pl_dnn_forget(void);
+/* Returns the number of oneDNN's kernels that this thread has compiled so far, freed or not. */
+uint64_t pl_dnn_made(void);
+size_t pl_dnn_bytes(void); /* of a pl_dnn, without oneDNN's own memory */
 /* Returns the names of the chosen kernels, e.g. "jit:avx512_core"; for reports and tests. */
 const char *pl_dnn_impl(const pl_dnn *d);
 

@@ -53,6 +53,12 @@ pl_status pl_cpu_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
     return PL_OK;
 }
 
+size_t pl_cpu_group_bytes(const void *prep)
+{
+    const prepared *k = prep;
+    return sizeof *k + k->arena.total;
+}
+
 static pl_status group_run(const pl_call *c)
 {
     const prepared *k = c->prep;

@@ -182,8 +182,7 @@ static pl_status try_share(pl_process_budget *b, pl_process_levels *l, const mov
     pl_sys_trim();
     pl_status rc = pl_process_plan(b);
     pl_process_memory m = pl_process_memory_get(b, NULL);
-    /* with the whole margin: what the process holds is measured again when it starts */
-    uint64_t fit = rc == PL_OK && m.fits && (!b->on_host || m.arena <= pl_process_room(b));
+    uint64_t fit = rc == PL_OK && m.fits;
     PL_TRY(rc == PL_ERR_FIT ? PL_OK : rc);
     PL_TRY(b->smallest(b->ctx, &fit));
     *fits = fit;
@@ -278,7 +277,7 @@ static pl_status is_far(pl_process_budget *b, bool *far)
     uint64_t needs = 0, room = pl_process_room(b);
     pl_status rc = pl_process_minimum(b, &needs);
     PL_TRY(rc == PL_ERR_FIT ? PL_OK : rc);
-    uint64_t near = needs <= room + room / 8;
+    uint64_t near = needs <= b->bytes + room / 8;
     for (int i = 0; i < b->n && b->on_host; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
     PL_TRY(b->smallest(b->ctx, &near));
     *far = !near;

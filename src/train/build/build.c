@@ -116,6 +116,7 @@ pl_status pl__build_level(pl_run *r, int64_t accumulate, int level)
 {
     pl_optim unused;
     int slots = pl_store_count(r->store);
+    pl__run_note_before(r);
     PL_TRY(pl__build_new(r, accumulate, level, &r->build));
     if (level && pl_store_count(r->store) != slots) {
         pl__build_free(r->build);
@@ -124,7 +125,8 @@ pl_status pl__build_level(pl_run *r, int64_t accumulate, int level)
                 r->recipe->smaller[level - 1].setting, pl_store_slot(r->store, slots)->name);
     }
     PL_TRY(pl__optim_from_config(r->config, "optim", &unused, &r->steps.plateau));
-    pl_sys_trim();
+    pl__run_trim();
+    pl__run_note_libraries(r);
     /* The device's memory counts against the budget with all kernels compiled. */
     const pl_device *device = pl__run_own_memory(r);
     return device && device->ready ? device->ready() : PL_OK;

@@ -56,7 +56,7 @@ typedef struct pl_step_build {
     const char *unfit;   /* why no plan fits the budget; NULL */
     const char *coupled; /* why accumulate: auto does not split the batch; NULL */
     double without_ms;   /* predicted step of level 0, where trade-offs are taken; 0: not known */
-    uint64_t minimum;    /* smallest arena, with its plans' own host bytes; 0: not searched */
+    uint64_t minimum;    /* smallest budget; 0: not searched */
     uint64_t other_minimum;           /* the same of the other levels */
     uint64_t other_budget;            /* smallest budget of other builds that do not fit; 0: none */
     struct pl_process_levels *levels; /* what lives below the device; NULL: nothing */
@@ -151,13 +151,22 @@ pl_status pl__run_check_host(const pl_run *r) PL_MUST_USE;
 /* Plans r->build within the budget. Where no plan is found the build does not change, and
  * pl_run_memory_get says so. */
 pl_status pl__run_fit(pl_run *r) PL_MUST_USE;
-/* Sets *bytes to the largest of the programs' smallest arenas, plus the additional host memory of
- * their plans. */
+/* Sets *bytes to the smallest budget of r->build. */
 pl_status pl__run_minimum(pl_run *r, uint64_t *bytes) PL_MUST_USE;
 /* Returns the bytes on the device that inputs pass through. */
 uint64_t pl__run_stage_bytes(const pl_run *r);
 /* Measures the bytes of the process; until the run is started, reports of its memory use them. */
 void pl__run_note_used(pl_run *r);
+/* Measure the process before its first build, and after it. Later calls change nothing. */
+void pl__run_note_before(pl_run *r);
+void pl__run_note_libraries(pl_run *r);
+/* Gives back memory that compiling and planning left. */
+void pl__run_trim(void);
+/* Gives back pages of code that steps, evaluations and checkpoints touched, where the process is
+ * close to its budget. */
+void pl__run_after_step(const pl_run *r);
+/* PL_ERR_FIT when a started run holds so much that its first step would exceed the budget. */
+pl_status pl__run_check_resident(const pl_run *r) PL_MUST_USE;
 /* Returns the device if it has its own memory; otherwise NULL. */
 const struct pl_device *pl__run_own_memory(const pl_run *r);
 

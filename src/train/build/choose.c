@@ -62,11 +62,10 @@ static pl_status try_level(pl_run *r, int64_t accumulate, int level, double best
  * may have other slots below the device, so budgets are compared, not arenas. */
 static pl_status note_budget(pl_run *r, uint64_t *least)
 {
-    uint64_t arena;
+    uint64_t bytes;
     if (!r->build->levels) return PL_OK;
-    PL_TRY(pl__run_minimum(r, &arena));
-    r->build->minimum = arena;
-    uint64_t bytes = pl_run_memory_get(r).minimum;
+    PL_TRY(pl__run_minimum(r, &bytes));
+    r->build->minimum = bytes;
     PL_TRY(pl__ranks_least(r, &bytes));
     if (!*least || bytes < *least) *least = bytes;
     return PL_OK;
@@ -352,24 +351,24 @@ pl_status pl__choose_build(pl_run *r)
 /* Finds the smallest arena of another level than the build's. */
 static pl_status find_other_minimum(pl_run *r, int level)
 {
-    uint64_t arena = 0;
+    uint64_t bytes = 0;
     pl_step_build *own = r->build;
     r->build = NULL;
     pl_status rc = pl__build_level(r, own->accumulate, level);
-    if (rc == PL_OK) rc = pl__run_minimum(r, &arena);
+    if (rc == PL_OK) rc = pl__run_minimum(r, &bytes);
     pl__build_free(r->build);
     r->build = own;
-    if (rc == PL_OK && (!own->other_minimum || arena < own->other_minimum))
-        own->other_minimum = arena;
+    if (rc == PL_OK && (!own->other_minimum || bytes < own->other_minimum))
+        own->other_minimum = bytes;
     return rc;
 }
 
 pl_status pl_run_find_minimum(pl_run *r)
 {
-    uint64_t arena;
+    uint64_t bytes;
     PL_FAIL_IF(!r->build, PL_ERR_ARG, "the run is not built");
-    PL_TRY(pl__run_minimum(r, &arena));
-    r->build->minimum = arena;
+    PL_TRY(pl__run_minimum(r, &bytes));
+    r->build->minimum = bytes;
     /* with memory below the device, choose_level has noted what the other levels need */
     bool below = r->build->levels != NULL;
     for (int level = 0; !below && !r->build->other_minimum && level <= pl__tradeoffs(r); level++)

@@ -1,11 +1,26 @@
 /* run_memory.c - the budget of a run, what its process or device holds, and reports of memory.
  *
  * This file collects the figures that rt/process_budget.h needs: the budget from the configuration
- * or from a planned device, bytes in use from the system or the device, margins.
- * rt/process_budget.h says how these figures become plans.
+ * or from a planned device, bytes held, margins. rt/process_budget.h says how these figures become
+ * plans.
+ *
+ * On the CPU the bytes held do not depend on the moment, so that plan, train and report tell the
+ * same figures, in every run:
+ *
+ *     before      what the process holds before its first build, in steps of 2 MiB
+ *     code        pages of program and libraries that training touches: a constant. pl__run_trim
+ *                 gives back what compiling and planning touched
+ *     programs    graphs, plans and our kernels: counted
+ *     libraries   kernels that libraries compile. Their memory is not known: it is measured once,
+ *                 after the first build and before any search, in steps of 1 MiB; other builds of
+ *                 the run have as much per kernel
+ *
+ * The steps are far larger than what two processes of the same configuration differ by. What is
+ * told is compared with what is held before the first step (pl__run_check_resident).
  */
 #include "base/asked.h"
 #include "base/cache_dir.h"
+#include "base/str.h"
 #include "base/sys.h"
 #include "base/threads.h"
 #include "base/trust/sandbox.h"
@@ -89,10 +104,60 @@ static uint64_t device_margin(const pl_device *dev, pl_program *const *programs,
     return margin;
 }
 
+static const uint64_t mib = (uint64_t)1 << 20;
+
+static uint64_t round_up(uint64_t bytes, uint64_t step)
+{
+    return (bytes + step - 1) / step * step;
+}
+
 /* Room for stacks of threads, allocator slack and pages that first steps touch. */
 static uint64_t host_margin(void)
 {
-    return ((uint64_t)12 << 20) + ((uint64_t)192 << 10) * (uint64_t)pl_threads_count();
+    return 2 * mib + ((uint64_t)192 << 10) * (uint64_t)pl_threads_count();
+}
+
+/* ---- bytes held on the CPU ---------------------------------------------------------------- */
+static pl_program_held programs_held(const pl_step_build *b)
+{
+    pl_program_held sum = {0};
+    for (int i = 0; b && i < b->n_programs; i++) {
+        pl_program_held h = pl_program_held_get(b->programs[i]);
+        sum.bytes += h.bytes;
+        sum.library_kernels += h.library_kernels;
+    }
+    return sum;
+}
+
+void pl__run_trim(void)
+{
+    pl_sys_trim();
+    pl_sys_drop_code();
+}
+
+void pl__run_note_before(pl_run *r)
+{
+    pl__run_trim();
+    if (!r->usage.before) r->usage.before = round_up(pl_sys_anon_bytes(), 2 * mib);
+    if (!r->usage.kernels) r->usage.start = pl_sys_anon_bytes();
+}
+
+void pl__run_note_libraries(pl_run *r)
+{
+    pl_program_held h = programs_held(r->build);
+    if (r->usage.kernels) return;
+    uint64_t grown = pl_sys_anon_bytes(), known = r->usage.start + h.bytes;
+    r->usage.libraries = grown > known ? round_up(grown - known, mib) : 0;
+    r->usage.kernels = h.library_kernels + 1;
+}
+
+static uint64_t host_held(const pl_run *r)
+{
+    const uint64_t code = 9 * mib;
+    pl_program_held h = programs_held(r->build);
+    uint64_t libraries =
+        r->usage.kernels ? r->usage.libraries * (h.library_kernels + 1) / r->usage.kernels : 0;
+    return r->usage.before + code + h.bytes + libraries;
 }
 
 static uint64_t used_bytes(const pl_run *r)
@@ -127,7 +192,7 @@ static pl_status ask_ranks(void *run, uint64_t *value)
 static uint64_t ask_later(void *run)
 {
     const pl_run *r = run;
-    return r->session ? 0 : reading_bytes(r);
+    return r->session && pl__run_own_memory(r) ? 0 : reading_bytes(r);
 }
 
 static pl_process_budget describe(pl_run *r)
@@ -144,6 +209,7 @@ static pl_process_budget describe(pl_run *r)
                            .stop = r->stop,
                            .used_then = r->usage.built,
                            .plan_peak = r->usage.plan_peak};
+    if (b.on_host) b.held_bytes = host_held(r);
     b.programs = pl__run_device_programs(r, &b.n);
     if (pl__train(r)) b.state_bytes = pl_program_plan(pl__train(r))->state_bytes;
     if (build) b.known_minimum = build->minimum;
@@ -152,9 +218,7 @@ static pl_process_budget describe(pl_run *r)
         b.known_minimum = build->other_minimum;
     if (planned) return b; /* the profile's overhead includes its margin */
     b.margin = card ? device_margin(card, b.programs, b.n) : host_margin();
-    /* What the host takes between planning and the start comes out of the margin, so that a plan
-     * that fits is not refused for a page. */
-    b.small_margin = build && build->fitted && !card ? b.margin / 2 : b.margin / 3 * 2;
+    b.small_margin = card ? b.margin / 3 * 2 : b.margin;
     return b;
 }
 
@@ -211,6 +275,37 @@ uint64_t pl__run_stage_bytes(const pl_run *r)
     pl_process_budget b = {0};
     b.programs = pl__run_programs(r, &b.n);
     return pl_process_stage_bytes(&b);
+}
+
+/* ---- the start ---------------------------------------------------------------------------- */
+pl_status pl__run_check_resident(const pl_run *r)
+{
+    pl_run_memory m = pl_run_memory_get(r);
+    if (!m.budget || pl__run_own_memory(r) || planned_card(r)) return PL_OK;
+    char now[32], budget[32], most[32], enough[32];
+    uint64_t held = pl_sys_rss_bytes() + m.arena; /* no page of the arena is touched yet */
+    PL_FAIL_IF(
+        held > m.budget, PL_ERR_FIT,
+        "this process holds %s before its first step and the arena takes %s, the budget is "
+        "%s: it would be exceeded. memory=%llu is enough",
+        pl_str_bytes(held - m.arena, now, sizeof now), pl_str_bytes(m.arena, enough, sizeof enough),
+        pl_str_bytes(m.budget, budget, sizeof budget), (unsigned long long)(held + host_margin()));
+    PL_FAIL_IF(r->usage.plan_peak > m.budget, PL_ERR_FIT,
+               "planning took %s, the budget is %s: memory=%llu is enough",
+               pl_str_bytes(r->usage.plan_peak, most, sizeof most),
+               pl_str_bytes(m.budget, budget, sizeof budget),
+               (unsigned long long)r->usage.plan_peak);
+    return PL_OK;
+}
+
+/* Asking takes some microseconds, so it is asked in the first steps and then every 16 steps. */
+void pl__run_after_step(const pl_run *r)
+{
+    enum { FIRST = 4, OFTEN = 16 };
+    int64_t step = r->steps.done;
+    uint64_t budget = asked_budget(r);
+    if ((step > FIRST && step % OFTEN) || !budget || pl__run_own_memory(r)) return;
+    if (pl_sys_rss_bytes() + mib > budget) pl_sys_drop_code();
 }
 
 /* ---- reports ---------------------------------------------------------------------------- */

@@ -139,6 +139,7 @@ static pl_status open_session(pl_run *r, int n, pl_program *const *programs)
         PL_TRY(check_fits(r));
         pl_run_memory m = pl_run_memory_get(r);
         for (int i = 0; i < n; i++) pl_budget_trim(pl_program_budget(programs[i]));
+        pl__run_trim();
         if (device) PL_TRY(device->room(m.arena + m.state + pl__run_stage_bytes(r)));
         PL_TRY(pl_session_new(r->store, n, programs, &r->session));
         uint64_t used = device ? device->used_bytes() : 0;
@@ -247,6 +248,7 @@ pl_status pl_run_start(pl_run *r)
     PL_TRY(pl__phase_check_data(r));
     PL_TRY(pl__ranks_check(r));
     if (r->files.resume) PL_TRY(pl__checkpoint_load(r, r->files.resume));
+    PL_TRY(pl__run_check_resident(r));
     return pl__random_frozen_check(r, true);
 }
 

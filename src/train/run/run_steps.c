@@ -251,6 +251,7 @@ pl_status pl_run_step(pl_run *r, pl_step_info *info)
     r->steps.done++;
     info->epoch = size > 0 ? (double)(r->steps.done * pl__run_batch(r)) / (double)size : 0;
     info->step_ms = 1e-6 * (double)(pl_sys_now_ns() - t0);
+    pl__run_after_step(r);
     return check_update(r, info);
 }
 
