@@ -1609,7 +1609,7 @@ def draw_stablesr(r):
                 head=r.choice([8, 16, 32]), context=(r.randint(1, 9), r.randint(4, 24)), maps=32 * r.randint(1, 2), depth=r.randint(1, 2),
                 struct=(32 * r.randint(1, 2), [r.randint(1, 2) for _ in range(levels)], r.randint(1, 3), near(), r.choice([1, 2, 4])),
                 vae=(32, [r.randint(1, 2) for _ in range(vae_levels)]), vae_blocks=r.randint(1, 3), image=latent << (vae_levels - 1),
-                batch=r.randint(1, 3), spade=r.randint(4, 12), edge=(r.randint(3, 9), r.randint(4, 12), [r.randint(4, 9) for _ in range(3)] + [4]),
+                batch=r.randint(2, 3), spade=r.randint(4, 12), edge=(r.randint(3, 9), r.randint(4, 12), [r.randint(4, 9) for _ in range(3)] + [4]),
                 groups=r.choice([[8], [16], [4, 16]]))
 
 
