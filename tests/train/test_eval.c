@@ -257,7 +257,8 @@ TEST(eval_refuses_mistakes_with_a_reason)
 
     CHECK_RUN(cli_run(IN "$P train wandistill/tiny train.steps=2 --out w --quiet", d), 0, "");
     CHECK_RUN(cli_run("$P eval cloud/tiny"), 2, "no weights given");
-    CHECK_RUN(cli_run(IN "$P eval w --model ''", d), 2, "--model needs FILE, and an empty text was given");
+    CHECK_RUN(cli_run(IN "$P eval w --model ''", d), 2,
+              "--model needs FILE, and an empty text was given");
     CHECK_RUN(cli_run(IN "$P eval w --ema", d), 2, "only a finished run with ema.decay has it");
     CHECK_RUN(cli_run(IN "$P eval w --ema --model w/model.safetensors", d), 2,
               "--ema and --model exclude each other");
