@@ -100,8 +100,7 @@ static pl_status find_rung(pl__search *f, uint64_t budget, uint64_t effort, uint
         if (*rung < bound + over) break;
         uint64_t down = pl_recompute_rung(*rung - over, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
         if (!down || down >= *rung) break;
-        pl__candidate *next;
-        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = down, .effort = effort}, &next));
+        PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = down}, &next));
         if (!next) break;
         PL_TRY(pl__candidate_measure(f, next));
         *rung = down;
