@@ -128,6 +128,10 @@ static pl_status push_scope(pl_ox_build *b, pl_ox_scope *s, pl_ox_scope *outer)
     PL_FAIL_IF(++b->depth > PL_OX_NESTING, PL_ERR_FILE,
                "%s: functions and branches lie more than %d deep in each other", b->model->path,
                PL_OX_NESTING);
+    PL_FAIL_IF(++b->scopes > PL_OX_MAX_SCOPES, PL_ERR_FILE,
+               "%s: functions that call functions make more than %d calls; inline the functions "
+               "before the import, or split the model",
+               b->model->path, PL_OX_MAX_SCOPES);
     s->outer = outer;
     s->caller = b->scope;
     s->names = pl_ox_map_new(&b->mem);

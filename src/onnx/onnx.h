@@ -22,6 +22,7 @@
 #define PL_OX_HOST_ELEMS (1 << 22) /* most elements of a value that is computed while building */
 #define PL_OX_MAX_CALLS  (1 << 20) /* most nodes of a build, with those of inlined functions */
 #define PL_OX_NESTING    32        /* functions and branches inside each other */
+#define PL_OX_MAX_SCOPES (1 << 16) /* calls of functions and branches, each with its own names */
 
 /* ---- the model ------------------------------------------------------------------------------- */
 typedef struct pl_ox_map pl_ox_map; /* texts to pointers */
@@ -177,7 +178,7 @@ typedef struct pl_ox_build {
     pl_arena mem;
     pl_ox_scope *scope;
     int64_t opset;
-    int depth, calls;
+    int depth, calls, scopes;
     int recognised;   /* patterns that became one op */
     uint64_t dropped; /* bit k: entry k of o->dropout matched a node */
 } pl_ox_build;

@@ -5,6 +5,7 @@
 #include "tests/lib/test.h"
 #include "tests/onnx/proto_write.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -214,6 +215,51 @@ TEST(onnx_deep_nesting_is_refused)
     }
     pl_str m = model_of(&g);
     REFUSED(m, ".", PL_ERR_FILE, "deep");
+}
+
+/* A node of the domain "d" that calls function `level`. */
+static void put_call(pl_str *to, int field, int level, const char *in, const char *out)
+{
+    char name[16];
+    pl_str n = PL_STR_INIT;
+    snprintf(name, sizeof name, "f%d", level);
+    put_text(&n, 1, in);
+    put_text(&n, 2, out);
+    put_text(&n, 4, name);
+    put_text(&n, 7, "d");
+    put_message(to, field, &n);
+}
+
+/* Each function calls the one below it twice: a file of two kilobytes would become 2^18 calls. */
+TEST(onnx_functions_that_double_their_calls_are_refused)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    enum { LEVELS = 18 };
+    pl_str g = PL_STR_INIT;
+    put_call(&g, 1, LEVELS - 1, "x", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str m = model_of(&g);
+    for (int i = 0; i < LEVELS; i++) {
+        char name[16];
+        pl_str f = PL_STR_INIT, n = PL_STR_INIT;
+        snprintf(name, sizeof name, "f%d", i);
+        put_text(&f, 1, name);
+        put_text(&f, 4, "a");
+        put_text(&f, 5, "c");
+        if (i == 0) {
+            put_text(&n, 1, "a");
+            put_text(&n, 2, "c");
+            put_text(&n, 4, "Identity");
+            put_message(&f, 7, &n);
+        } else {
+            put_call(&f, 7, i - 1, "a", "b");
+            put_call(&f, 7, i - 1, "b", "c");
+        }
+        put_text(&f, 10, "d");
+        put_message(&m, 25, &f);
+    }
+    REFUSED(m, ".", PL_ERR_FILE, "more than 65536 calls");
 }
 
 /* Two tensors may share bytes of external data (tied weights do): each is read by itself. */
