@@ -293,6 +293,22 @@ TEST(formats_bmp_rows_equal_the_whole_with_any_header)
     CHECK(read > 100);
 }
 
+/* Sides whose product exceeds 64 bits: the picture is refused, and its size in memory is large, not
+ * what is left of the product. */
+TEST(formats_bmp_of_huge_sides_is_refused)
+{
+    static bytes b;
+    uint8_t rgb[W * H * 4];
+    pl_image_info info;
+    if (pl_image_missing(PL_IMAGE_BMP)) SKIP("no decoder of BMP");
+    make_bmp(&b);
+    b.n = 10;
+    put(&b, 50, 4), put(&b, 40, 4), put(&b, 0x60000005, 4), put(&b, 0x80000004, 4);
+    put(&b, 1, 2), put(&b, 1, 2);
+    CHECK_INT(read_image(&b, 50, rgb, &info), PL_ERR_DATA);
+    CHECK_MSG(info.heap_bytes > INT64_C(100000000000000), "%lld bytes", (long long)info.heap_bytes);
+}
+
 /* ---- large pictures ------------------------------------------------------------------------ */
 enum { BIG = 700 }; /* a lossless WebP of this side takes 1.96 MB in its decoder */
 

@@ -10,6 +10,7 @@
 # include "base/sys.h"
 
 # include <limits.h>
+# include <math.h>
 # include <string.h>
 
 /* told at the end of the file, of functions for other formats */
@@ -103,7 +104,7 @@ static pl_status bmp_probe(const void *bytes, size_t n, pl_image_info *info)
     info->width = w;
     info->height = h;
     info->by_rows = has_strips(bytes, n);
-    info->heap_bytes = info->by_rows ? 0 : (int64_t)w * h * 3;
+    info->heap_bytes = info->by_rows ? 0 : (int64_t)fmin(3.0 * w * h, 1e15);
     if (channels == 4) info->colour = "RGBA";
     return PL_OK;
 }
