@@ -151,6 +151,32 @@ TEST(sandbox_ends_with_its_caller)
     pl_sandbox_set_mode(PL_SANDBOX_OFF);
 }
 
+/* A fork asks a sandbox of its own, and neither asks nor ends the parent's. */
+TEST(sandbox_of_a_fork_is_its_own)
+{
+    WANT_SANDBOX();
+    pl_sandbox *s;
+    int one = 1, n = 1, state = 0;
+    pl_sandbox_opts o = {.serve = serve, .state = &one, .request_bytes = sizeof(question)};
+    CHECK_OK(pl_sandbox_new(&o, &s));
+    int pid = pl_sandbox_pid(s);
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = ask(s, DOUBLE, &n) == PL_OK && n == 3 && pl_sandbox_pid(s) != pid;
+        pl_sandbox_free(s);
+        _exit(good ? 0 : 1);
+    }
+
+    CHECK(waitpid(child, &state, 0) == child);
+    CHECK_INT(state, 0);
+    CHECK_OK(ask(s, DOUBLE, &n));
+    CHECK_INT(n, 3);
+    CHECK_INT(pl_sandbox_pid(s), pid);
+
+    pl_sandbox_free(s);
+    pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
 /* A ring of two buffers: the sandbox can write the pixels of both, and nothing else of them. */
 static pl_status serve_write(void *state, void *request)
 {

@@ -60,6 +60,7 @@ struct pl_sandbox {
     board *board;
     size_t mapped;
     pid_t pid;     /* -1: none */
+    pid_t owner;   /* the process that uses it: a fork gets a sandbox of its own */
     bool killed;   /* it was ended from outside, not by what it read */
     void *request; /* copy: a sandbox that is replaced gets the same request */
 };
@@ -230,6 +231,10 @@ void pl_sandbox_set_answer(pl_sandbox_answer answer)
 static void end(pl_sandbox *s)
 {
     if (s->pid <= 0) return; /* 0: a fuzzer answers */
+    if (s->owner != getpid()) {
+        s->pid = -1;
+        return;
+    }
     kill(s->pid, SIGKILL);
     while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) continue;
     s->pid = -1;
@@ -328,6 +333,7 @@ pl_status pl_sandbox_new(const pl_sandbox_opts *o, pl_sandbox **out)
     s->o = *o;
     if (!s->o.cpu_ms) s->o.cpu_ms = 60000;
     s->pid = -1;
+    s->owner = getpid();
     s->mapped = PAGE + o->request_bytes;
     s->request = pl_sys_alloc(o->request_bytes);
     pl_status rc = s->request ? pl_sandbox_map(s->mapped, &shared) : PL_ERR_MEMORY;
@@ -383,12 +389,27 @@ static pl_status run_once(pl_sandbox *s)
     return wait_for_sandbox(s);
 }
 
+/* In a fork: leaves board and sandbox to the parent. The new board has the old one's address, so
+ * that pointers into the request stay valid. */
+static pl_status leave_to_parent(pl_sandbox *s)
+{
+    if (s->owner == getpid()) return PL_OK;
+    void *p = mmap(s->board, s->mapped, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    PL_FAIL_IF(p == MAP_FAILED, PL_ERR_MEMORY, "cannot map %zu bytes for decoders: %s", s->mapped,
+               strerror(errno));
+    s->pid = -1;
+    s->owner = getpid();
+    return PL_OK;
+}
+
 /* A sandbox that somebody killed (perhaps while nothing was asked of it, or for lack of memory)
  * says nothing about the file: the request is served once more. */
 pl_status pl_sandbox_run(pl_sandbox *s)
 {
     char message[MESSAGE];
     memcpy(s->request, request_of(s->board), s->o.request_bytes);
+    PL_TRY(leave_to_parent(s));
     pl_status rc = run_once(s);
     if (rc != PL_OK && s->killed) rc = run_once(s);
     PL_TRY(rc);
