@@ -60,7 +60,7 @@ size_t pl_sys_anon_bytes(void);   /* resident set now, without pages of files */
 /* Returns memory that the allocator holds free to the system. */
 void pl_sys_trim(void);
 /* Gives back the resident pages of code and constants of the program and its libraries. The kernel
- * maps those that are needed again from its file cache, without reading a disk. */
+ * maps a page again when the program touches it, from the file cache, without reading a disk. */
 void pl_sys_drop_code(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
 

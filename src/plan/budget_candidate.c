@@ -106,8 +106,8 @@ pl_status pl__list_units(pl__search *f, const pl_recompute_plan *plan, pl_arena 
 }
 
 /* ---- candidates ------------------------------------------------------------------------- */
-/* Sets c->held and c->peak. The size of the plan's tables is that of the keep-all plan, in
- * proportion: packing a list must not change its figures. */
+/* Sets c->held and c->peak. Estimates the plan's tables from the tables of the keep-all plan, in
+ * proportion to the units: packing a list must not change its figures. */
 pl_status pl__candidate_measure(pl__search *f, pl__candidate *c)
 {
     pl_arena mem = PL_ARENA_INIT;

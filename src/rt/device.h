@@ -30,7 +30,7 @@ typedef struct pl_exec {
     void *prep;
     size_t work_bytes;
     const bool *inplace; /* a group: its table of ir/group/inplace.h, which lives as long as prep */
-    uint64_t host_bytes; /* host memory that prep holds, without that of library_kernels */
+    uint64_t host_bytes; /* host memory that prep holds, without library_kernels */
     uint32_t library_kernels; /* compiled by a library, whose memory is not known */
     double measured_ns;       /* the device timed it, and its prediction is far off; 0: not timed */
 } pl_exec;

@@ -155,7 +155,7 @@ static pl_status plan_smallest(pl_process_budget *b, bool set, uint64_t *room)
 }
 
 /* Returns the arena of the keep-all plans; UINT64_MAX where a plan without moves or without marked
- * segments cannot be had. */
+ * segments does not exist. */
 static uint64_t keep_all_room(const pl_process_budget *b)
 {
     uint64_t most = 0;

@@ -36,8 +36,8 @@ pl_status pl_trace_read(const char *path, pl_trace *out) PL_MUST_USE;
 pl_status pl_trace_climb(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                          pl_recompute_plan **out) PL_MUST_USE;
 /* Finds one plan for each of n budgets, in any order; NULL for a budget without a plan. The cost
- * never rises with the budget, and is the one that pl_trace_climb finds. opts->budget_bytes is
- * ignored. */
+ * never rises with the budget, and pl_trace_climb finds plans of the same cost. Ignores
+ * opts->budget_bytes. */
 pl_status pl_trace_sweep(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                          const uint64_t *budgets, uint32_t n, pl_recompute_plan **out) PL_MUST_USE;
 

@@ -255,7 +255,7 @@ pl_status pl__run_fit(pl_run *r)
     pl_process_budget b = describe(r);
     pl_status rc = plan_within(r, &b);
     r->usage.plan_peak = b.plan_peak;
-    /* the keep-all plan is no answer where the host has no room for the slots of its updates */
+    /* the keep-all plan does not fit where the host has no room for the slots of its updates */
     bool homeless = !r->build->levels || !r->build->levels->homes.bytes[PL_LEVEL_HOST];
     if (rc != PL_ERR_FIT || (r->build->host_updates && homeless)) return rc;
     r->build->unfit = pl_arena_strdup(&r->arena, pl_error_text());
