@@ -79,7 +79,8 @@ typedef struct pl_onnx_dropout {
 } pl_onnx_dropout;
 
 /* An input with a fixed value, by its name: then shapes may depend on it, and it is no input of the
- * program. data is row-major in the type of the input. */
+ * program. data is row-major, of type.dtype; the value gets the elements' type of the input. */
+enum { PL_ONNX_CONSTANT_ELEMS = 1 << 22 }; /* most elements of such a value */
 typedef struct pl_onnx_constant {
     const char *name;
     pl_type type;

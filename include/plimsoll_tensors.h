@@ -37,6 +37,14 @@ PL_API const char *pl_tensors_meta(const pl_tensors *t, const char *key);
 PL_API pl_status pl_tensors_read(const pl_tensors *t, int i, pl_dtype as, void *dst,
                                  size_t dst_bytes) PL_MUST_USE;
 
+/* One array of a file: .npy, the array `name` of an .npz file, the tensor `name` of a file as
+ * above, or its only tensor. pl_array_file_read reads it whole in row-major order and converts the
+ * elements to `as`; to has `bytes`, exactly as many as the elements take. PL_ERR_DATA: there is no
+ * such array, or `as` has whole numbers and the array has not. */
+PL_API pl_status pl_array_file_type(const char *path, const char *name, pl_type *type) PL_MUST_USE;
+PL_API pl_status pl_array_file_read(const char *path, const char *name, pl_dtype as, void *to,
+                                    size_t bytes) PL_MUST_USE;
+
 /* Writes n tensors: PyTorch's format when the path ends in .pt, .pth, .ckpt or .bin, otherwise
  * safetensors. The file appears complete or not at all. In PyTorch's format one tensor without a
  * name (NULL) is saved alone; otherwise they are a dictionary. */

@@ -1,5 +1,6 @@
 /* cmd_inspect.c - `plimsoll inspect`: shows what is in a configuration, a model file, a run folder
  * or a data set. */
+#include "cli/inspect_onnx.h"
 #include "cli/plan/plan_view.h"
 #include "plimsoll_checkpoint.h"
 #include "plimsoll_json.h"
@@ -497,12 +498,13 @@ const cli_help cli_help_inspect = {
              "plimsoll inspect data DIR",
     .about =
         "Lists the tensors of a weight file (.safetensors or its index, .pt, .pth, .ckpt, "
-        ".bin); the checkpoints\nand results of a run folder, with their checksums verified; or the "
-        "inputs and the state, the graph or the\nbuffers of a configuration. `inspect data` "
-        "decodes every image of a data set and lists the images\nthat cannot be read (exit "
-        "code 5).",
+        ".bin); the inputs,\noutputs and tensors of an ONNX file; the checkpoints and results of a run "
+        "folder, with their checksums\nverified; or the inputs and the state, the graph or the "
+        "buffers of a configuration (with keys, of an\nONNX file, too). `inspect data` decodes every "
+        "image of a data set and lists the images that cannot\nbe read (exit code 5).",
     .examples = "  plimsoll inspect runs/first\n"
                 "  plimsoll inspect runs/first/model.safetensors\n"
+                "  plimsoll inspect model.onnx\n"
                 "  plimsoll inspect cloud/tiny\n"
                 "  plimsoll inspect cloud/tiny --graph\n"
                 "  plimsoll inspect fluxflow/tiny --buffers --program disc_r1\n"
@@ -550,6 +552,8 @@ int cmd_inspect(int argc, char **argv)
     int code = inspect_folder(path);
     if (code >= 0) return code;
     if (folder) return inspect_models(path);
+    bool built = o.graph || o.buffers || o.program || o.json || a.n_overrides;
+    if (ends_with(path, ".onnx") && !built) return inspect_onnx(path);
     pl_run *run = NULL;
     pl_status rc = pl_run_open(path, a.overrides, a.n_overrides, &run);
     if (rc == PL_OK) rc = pl_run_build(run);

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Collection, Iterator, Mapping, Sequence, Union
 
 from . import _proto
 
@@ -176,11 +176,12 @@ def _detached() -> Iterator[None]:
         ratio = graph.op("Constant", value_t=torch.tensor(0.0))
         return graph.op("Dropout", x, ratio, seed_i=_DETACH_SEED)
 
-    torch.onnx.register_custom_op_symbolic("aten::detach", detach, 13)
+    exporter: Any = torch.onnx  # torch's own annotations leave out these functions
+    exporter.register_custom_op_symbolic("aten::detach", detach, 13)
     try:
         yield
     finally:
-        torch.onnx.unregister_custom_op_symbolic("aten::detach", 13)
+        exporter.unregister_custom_op_symbolic("aten::detach", 13)
 
 
 def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
@@ -238,19 +239,40 @@ def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
     made = torch.onnx.export(
         module, tuple(args), kwargs=dict(kwargs), dynamo=True, optimize=False, verbose=False,
         input_names=inputs, output_names=outputs, dynamic_shapes=shapes)
+    if made is None:
+        raise RuntimeError("torch.onnx.export returned nothing")
     made.save(path)
 
 
 _WAYS = {"torchscript": _old, "dynamo": _new}
 
 
+def _tensors(module: "torch.nn.Module", example: Example) -> dict[str, "torch.Tensor"]:
+    """The tensors among the arguments, by the names of the inputs."""
+    import torch
+
+    args, kwargs = _arguments(module, example)
+    given = zip(_names(module, args, kwargs), [*args, *kwargs.values()])
+    return {name: value for name, value in given if isinstance(value, torch.Tensor)}
+
+
+def without_batch(module: "torch.nn.Module", example_inputs: Example,
+                  fixed: Collection[str] = ()) -> dict[str, "torch.Tensor"]:
+    """The inputs that do not begin with the batch: scalars, tensors whose first dimension has another size than the first input's,
+    and those of `fixed`."""
+    tensors = _tensors(module, example_inputs)
+    sizes = [t.shape[0] for name, t in tensors.items() if t.dim() and name not in fixed]
+    return {name: t for name, t in tensors.items() if name in fixed or not t.dim() or t.shape[0] != sizes[0]}
+
+
 def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, os.PathLike[str]],
-           dims: Union[Mapping[str, Mapping[int, str]], None] = None, exporter: str = "auto") -> str:
+           dims: Union[Mapping[str, Mapping[int, str]], None] = None, exporter: str = "auto",
+           fixed: Collection[str] = ()) -> str:
     """Writes the module to an ONNX file and returns the path.
 
     example_inputs: the arguments of forward: a tensor, a tuple, or a dictionary of keywords. The
     first dimension of every input is dynamic ("batch") if it has the size of the first input's, else
-    fixed; dims names further ones, {"input_ids": {1: "seq"}}. Inputs have the names of forward's parameters, outputs are called
+    fixed; inputs that `fixed` names have no batch. dims names further dynamic dimensions, {"input_ids": {1: "seq"}}. Inputs have the names of forward's parameters, outputs are called
     "output" (or "output0", ...), or have the keys of the result. exporter: "torchscript", "dynamo",
     or "auto", which tries both.
     """
@@ -261,10 +283,9 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
 
     args, kwargs = _arguments(module, example_inputs)
     inputs = _names(module, args, kwargs)
-    tensors = dict(zip(inputs, [*args, *kwargs.values()]))
-    shapes = {n: t.shape for n, t in tensors.items() if isinstance(t, torch.Tensor) and t.dim()}
-    batch = next(iter(shapes.values()))[0] if shapes else 0
-    axes = {n: {**({0: "batch"} if shape[0] == batch else {}), **(dims or {}).get(n, {})} for n, shape in shapes.items()}
+    alone = without_batch(module, example_inputs, fixed)
+    axes = {n: {**({} if n in alone else {0: "batch"}), **(dims or {}).get(n, {})}
+            for n, t in _tensors(module, example_inputs).items() if t.dim()}
     was = {name: m.training for name, m in module.named_modules()}
     kept = {k: v.clone() for k, v in module.state_dict().items()}
     failed: list[str] = []

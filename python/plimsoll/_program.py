@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,10 +36,15 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_quoted(str(k))}: {_text(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_quoted(str(k))}: {_plain(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_quoted(v) if isinstance(v, str) else _text(v) for v in value) + "]"
     return str(value)
+
+
+def _plain(value: Any) -> str:
+    """A value of a mapping: a text with characters that mean something in YAML is quoted."""
+    return _quoted(value) if isinstance(value, str) and not re.fullmatch(r"[\w./+-]+", value) else _text(value)
 
 
 def _quoted(text: str) -> str:

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import os
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 
@@ -138,14 +139,60 @@ def last_run() -> Run:
     return _last
 
 
+def _array(value: Any) -> Any:
+    """A tensor, a number or a list as a NumPy array."""
+    import numpy
+
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+    return numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value)
+
+
+def _fixed_inputs(model: Model, example_inputs: Optional[_export.Example], given: Mapping[str, Any],
+                  data: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of inputs that have no batch: those of `inputs`, of the data, or else of the example."""
+    fixed = dict(given)
+    if isinstance(model, (str, os.PathLike)) or example_inputs is None:
+        return fixed
+    for name, value in _export.without_batch(model, example_inputs, list(given)).items():
+        if name not in fixed:
+            fixed[name] = data.get(name, value)
+            print(f"plimsoll: input {name}, {list(value.shape)}, has no batch: its value in "
+                  f"{'the data' if name in data else 'the example'} stands for all samples "
+                  f'(inputs={{"{name}": ...}} sets another)', file=sys.stderr)
+    return fixed
+
+
+def _write_inputs(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Fixed values for key inputs: arrays become files."""
+    import numpy
+
+    texts: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, (str, bool, int, float, os.PathLike)):
+            texts[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+            continue
+        array = _array(value)
+        if array.ndim == 0:
+            texts[name] = array.item()
+            continue
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.abspath(os.path.join(folder, f"{name}.npy"))
+        numpy.save(path, array)
+        texts[name] = path
+    return texts
+
+
 def _file_of(model: Model, example_inputs: Optional[_export.Example], folder: Path,
-             dims: Optional[Mapping[str, Mapping[int, str]]], exporter: str) -> str:
+             dims: Optional[Mapping[str, Mapping[int, str]]], exporter: str,
+             fixed: Mapping[str, Any]) -> str:
     if isinstance(model, (str, os.PathLike)):
         return os.fspath(model)
     if example_inputs is None:
         raise ValueError("example_inputs are needed: the arguments of the module's forward")
     return _export.export(model, example_inputs, os.path.join(folder, "model.onnx"), dims,
-                          exporter)
+                          exporter, list(fixed))
 
 
 def _frozen(model: Model, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,15 +214,19 @@ def _options(memory: Optional[str], device: Optional[str]) -> list[str]:
 def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
          memory: Optional[str] = None, device: Optional[str] = None,
          dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, exporter: str = "auto",
-         **keys: Any) -> Plan:
+         inputs: Optional[Mapping[str, Any]] = None, **keys: Any) -> Plan:
     """Plans a training run without starting it.
 
     model: a module, or an ONNX file. memory: budget of the whole process, "6GB". device: "cpu",
     "cuda", or a GPU that is not here, "rtx3090". dynamic: further dynamic dimensions of the export,
     {"input_ids": {1: "seq"}}, whose sizes the key dims gives, dims={"seq": 128}. exporter: see export.
+    inputs: fixed values of inputs, see train.
     """
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
-        path = _file_of(model, example_inputs, folder, dynamic, exporter)
+        fixed = _fixed_inputs(model, example_inputs, inputs or {}, {})
+        path = _file_of(model, example_inputs, folder, dynamic, exporter, fixed)
+        if fixed:
+            keys["inputs"] = _write_inputs(fixed, folder)
         text = _program.ask(["plan", path, "--json", *_options(memory, device),
                              *_program.settings(_frozen(model, keys))], accept=(0, 3))
     p = json.loads(text)
@@ -189,9 +240,7 @@ def _write_arrays(data: Mapping[str, Any], folder: str) -> str:
 
     os.makedirs(folder, exist_ok=True)
     for name, value in data.items():
-        if hasattr(value, "detach"):
-            value = value.detach().cpu().numpy()
-        numpy.save(os.path.join(folder, f"{name}.npy"), numpy.ascontiguousarray(value))
+        numpy.save(os.path.join(folder, f"{name}.npy"), _array(value))
     return folder
 
 
@@ -199,19 +248,25 @@ def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
           data: Union[Path, Mapping[str, Any]], out: Path, loss: str = "auto",
           memory: Optional[str] = None, device: Optional[str] = None,
           dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, exporter: str = "auto",
-          **keys: Any) -> Run:
+          inputs: Optional[Mapping[str, Any]] = None, **keys: Any) -> Run:
     """Trains a module within a memory budget and loads the trained weights back into it.
 
     data: a folder of class folders, arrays, a table (docs/DATA.md), or a dictionary of arrays with
     the names of the inputs and of the targets ("label" for classes, "target" for numbers). out:
-    folder of the run; an existing run in it is resumed. loss: docs/TRAIN_ONNX.md. Its progress is printed.
+    folder of the run; an existing run in it is resumed. loss: docs/TRAIN_ONNX.md. inputs: values of
+    inputs that have no batch, the same for all samples, {"timestep": 3, "img_ids": tensor}; those that
+    are not named keep their values of the data or of the example. The program's progress is printed.
     """
     global _last
     out = os.fspath(out)
     os.makedirs(out, exist_ok=True)
-    path = _file_of(model, example_inputs, out, dynamic, exporter)
-    place = (_write_arrays(data, os.path.join(out, "data")) if isinstance(data, Mapping)
-             else os.fspath(data))
+    arrays = data if isinstance(data, Mapping) else {}
+    fixed = _fixed_inputs(model, example_inputs, inputs or {}, arrays)
+    path = _file_of(model, example_inputs, out, dynamic, exporter, fixed)
+    if fixed:
+        keys["inputs"] = _write_inputs(fixed, os.path.join(out, "inputs"))
+    place = (os.fspath(data) if not isinstance(data, Mapping) else
+             _write_arrays({k: v for k, v in data.items() if k not in fixed}, os.path.join(out, "data")))
     run = Run(out)
     _last = run
     _program.follow(["train", path, f"loss={loss}", f"data.path={place}", "--out", out,

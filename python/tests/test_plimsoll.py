@@ -207,6 +207,38 @@ class Package(unittest.TestCase):
                              out=os.path.join(self.dir.name, "moved"), **{"train.steps": 1, "data.eval_share": 0, "eval.batches": 1})
         self.assertEqual(len(run.steps), 1)
 
+    def test_inputs_without_a_batch_keep_one_value_for_all_samples(self):
+        class Shared(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(3, 2)
+
+            def forward(self, x, table, scale):
+                return self.head(x * scale + table.mean(0))
+
+        data = {"x": torch.randn(12, 3), "target": torch.randn(12, 2)}
+        table, scale = torch.randn(4, 3), torch.tensor(0.5)
+        numpy.save(os.path.join(self.dir.name, "x.npy"), data["x"].numpy())
+        keys = {"train.steps": 3, "data.eval_share": 0, "eval.batches": 1}
+        for exporter in ("torchscript", "dynamo"):
+            with self.subTest(exporter), tempfile.TemporaryDirectory() as out:
+                module, example = Shared(), {"x": torch.zeros(2, 3), "table": table, "scale": scale}
+                self.assertTrue(plimsoll.plan(module, example, batch=4, exporter=exporter).fits)
+                run = plimsoll.train(module, example, loss="mse", data=data, out=out, batch=4, exporter=exporter, **keys)
+                made = run.predict(os.path.join(self.dir.name, "x.npy"), os.path.join(out, "y.npy"))
+                with torch.no_grad():
+                    want = module(data["x"], table, scale).numpy()
+                self.assertLess(abs(numpy.load(made) - want).max(), 1e-5)
+
+        # a table of as many rows as the example's batch looks like samples, unless inputs names it
+        module, example = Shared(), {"x": torch.zeros(2, 3), "table": table[:2], "scale": scale}
+        out = os.path.join(self.dir.name, "named")
+        plimsoll.train(module, example, loss="mse", data=data, out=out, batch=4, inputs={"table": table[:2] + 1, "scale": 2}, **keys)
+        made = plimsoll.last_run().predict(os.path.join(self.dir.name, "x.npy"), os.path.join(out, "y.npy"))
+        with torch.no_grad():
+            want = module(data["x"], table[:2] + 1, torch.tensor(2.0)).numpy()
+        self.assertLess(abs(numpy.load(made) - want).max(), 1e-5)
+
     def test_outputs_do_not_take_the_names_of_inputs(self):
         class Same(nn.Module):
             def __init__(self):

@@ -1,6 +1,6 @@
 /* inputs.c - where the inputs of the model come from, and the model as a part of a program.
  *
- *     key inputs      a fixed value: {attention_mask: 1, position_ids: range}
+ *     key inputs      a fixed value (fixed.c): {attention_mask: 1, img_ids: ids.npy}
  *     pictures        input "image" of the program, 0 to 1, normalised by data.mean and data.std
  *     tokens          input "tokens" of the program, without its last token
  *     otherwise       an input of the program with the model's name, which data.path fills
@@ -123,62 +123,18 @@ static pl_status bind_tokens(onnx_part *p, const pl_onnx_opts *o)
     return PL_OK;
 }
 
-/* ---- fixed values --------------------------------------------------------------------------- */
-/* What key inputs says of an input; in language models masks are 1 and positions count. */
-static const char *fixed_value(const onnx_part *p, const char *name)
-{
-    static const char *const usual[][2] = {
-        {"attention_mask", "1"}, {"position_ids", "range"}, {"token_type_ids", "0"}};
-    const pl_config *c = pl_builder_config(p->b);
-    const char *key, *value;
-    for (int i = 0; (key = pl_config_pair(c, "inputs", i, &value)); i++)
-        if (strcmp(key, name) == 0) return value;
-    for (size_t i = 0; p->feed == ONNX_TOKENS && i < sizeof usual / sizeof *usual; i++)
-        if (strcmp(usual[i][0], name) == 0) return usual[i][1];
-    return NULL;
-}
-
-static pl_status fill(const char *name, const char *value, const pl_type *t, void *to)
-{
-    bool range = strcmp(value, "range") == 0;
-    char *end = NULL;
-    double v = range ? 0 : strtod(value, &end);
-    int64_t n = pl_type_elems(t), last = t->rank ? t->dim[t->rank - 1] : 1;
-    if (!range && (end == value || *end))
-        return pl_fail(PL_ERR_CONFIG, "inputs.%s: \"%s\" is neither a number nor range", name,
-                       value);
-    for (int64_t i = 0; i < n; i++) {
-        double x = range ? (double)(i % last) : v;
-        switch (t->dtype) {
-        case PL_I64: ((int64_t *)to)[i] = (int64_t)x; break;
-        case PL_I32: ((int32_t *)to)[i] = (int32_t)x; break;
-        case PL_F64: ((double *)to)[i] = x; break;
-        case PL_BOOL: ((uint8_t *)to)[i] = x != 0; break;
-        case PL_F32: ((float *)to)[i] = (float)x; break;
-        default:
-            return pl_fail(PL_ERR_UNSUPPORTED,
-                           "inputs.%s: fixed values are f32, f64, i32, i64 or "
-                           "bool",
-                           name);
-        }
-    }
-    return PL_OK;
-}
-
 /* ---- options -------------------------------------------------------------------------------- */
 enum { PAIRS = 64 };
 typedef struct options {
     pl_onnx_opts o;
-    pl_onnx_dim dims[PAIRS + 1];
+    pl_onnx_dim dims[2 * PAIRS + 1]; /* of the configuration, then of fixed values */
     pl_onnx_dropout dropout[PAIRS + 1];
-    pl_onnx_constant constants[PAIRS + 1];
-    void *data[PAIRS];
-    int n_data;
+    onnx_fixed fixed;
 } options;
 
 static void options_free(options *s)
 {
-    for (int i = 0; i < s->n_data; i++) free(s->data[i]);
+    onnx_fixed_free(&s->fixed);
     free(s);
 }
 
@@ -261,50 +217,50 @@ static pl_status read_options(onnx_part *p, options *s)
         .batch = pl_builder_batch(p->b),
         .dims = s->dims,
         .dropout = s->dropout,
-        .constants = s->constants,
+        .constants = s->fixed.list,
         .trainable = pl_config_is_null(c, "trainable") ? NULL : pl_config_text(c, "trainable"),
         .frozen = pl_config_is_null(c, "frozen") ? NULL : pl_config_text(c, "frozen"),
         .init = strcmp(pl_config_text(c, "init"), "pytorch") == 0 ? PL_ONNX_INIT_PYTORCH
                                                                   : PL_ONNX_INIT_FILE};
     rc = check_dims(p, s->dims);
+    if (rc == PL_OK) rc = onnx_fixed_check(p);
+    if (rc == PL_OK) rc = onnx_fixed_dims(p, s->dims, 2 * PAIRS);
     if (rc == PL_OK) rc = check_patterns(p, "trainable", s->o.trainable);
     return rc == PL_OK ? check_patterns(p, "frozen", s->o.frozen) : rc;
 }
 
-static pl_status fix_inputs(onnx_part *p, options *s)
-{
-    for (int i = 0; i < pl_onnx_input_count(p->model); i++) {
-        const char *name = pl_onnx_input(p->model, i)->name, *value = fixed_value(p, name);
-        pl_onnx_constant *to = &s->constants[s->n_data];
-        if (!value || s->n_data == PAIRS) continue;
-        pl_status rc = pl_onnx_input_type(p->model, name, &s->o, &to->type);
-        if (rc != PL_OK) return rc;
-        void *data = malloc(pl_type_bytes(&to->type) + 1);
-        if (!data) return PL_ERR_MEMORY;
-        s->data[s->n_data++] = data;
-        to->data = data;
-        if ((rc = fill(name, value, &to->type, data)) != PL_OK) return rc;
-        to->name = name;
-    }
-    return PL_OK;
-}
-
-/* The batch of the inputs is the micro-batch, unless the file fixes another. */
+/* Each input that data fill begins with the batch: the micro-batch, unless the file fixes another.
+ */
 static pl_status check_batch(const onnx_part *p, const pl_onnx_opts *o)
 {
     for (int i = 0; i < pl_onnx_input_count(p->model); i++) {
         const pl_onnx_port *port = pl_onnx_input(p->model, i);
+        const char *name = port->name;
         pl_type t;
-        if (port->rank < 1 || port->dim[0] < 0 || fixed_value(p, port->name)) continue;
-        pl_status rc = pl_onnx_input_type(p->model, port->name, o, &t);
+        if (!port->supported || onnx_fixed_text(p, name)) continue;
+        pl_status rc = pl_onnx_input_type(p->model, name, o, &t);
         if (rc != PL_OK) return rc;
-        if (t.dim[0] != o->batch)
+        if (t.rank == 0)
             return pl_fail(PL_ERR_CONFIG,
-                           "input %s has a fixed first dimension of %lld in the file, the batch is "
-                           "%lld: export the model with a dynamic batch, or set batch=%lld (a "
-                           "multiple of it with accumulate)",
-                           port->name, (long long)t.dim[0], (long long)o->batch,
-                           (long long)t.dim[0]);
+                           "input %s is one number for the whole batch, which data cannot fill: "
+                           "give it a value, inputs.%s=NUMBER (inputs: {%s: NUMBER} in YAML)",
+                           name, name, name);
+        if (t.dim[0] == o->batch) continue;
+        char text[96], sizes[200] = "";
+        if (port->dim[0] < 0)
+            snprintf(sizes, sizeof sizes, "leave out dims.%s", port->dim_name[0]);
+        else
+            snprintf(sizes, sizeof sizes,
+                     "export the model with a dynamic batch, or set batch=%lld (a multiple of it "
+                     "with accumulate)",
+                     (long long)t.dim[0]);
+        return pl_fail(
+            PL_ERR_CONFIG,
+            "input %s is %s, with a first dimension of %lld, and the batch is %lld. Where "
+            "the first dimension is the batch: %s. Where the input has no batch: give it "
+            "a value for all samples, inputs.%s=FILE.npy (or a number, or range)",
+            name, pl_type_text(&t, text, sizeof text), (long long)t.dim[0], (long long)o->batch,
+            sizes, name);
     }
     return PL_OK;
 }
@@ -313,7 +269,7 @@ static bool is_bound(const onnx_part *p, const char *name)
 {
     for (int i = 0; i < p->n_in; i++)
         if (strcmp(p->in[i].name, name) == 0) return true;
-    return fixed_value(p, name) != NULL;
+    return onnx_fixed_text(p, name) != NULL;
 }
 
 /* Inputs of the model that are targets too: an autoencoder. */
@@ -335,7 +291,7 @@ static pl_status add(onnx_part *p, options *s)
 {
     pl_status rc = read_options(p, s);
     if (rc == PL_OK) rc = check_batch(p, &s->o);
-    if (rc == PL_OK) rc = fix_inputs(p, s);
+    if (rc == PL_OK) rc = onnx_fixed_read(p, &s->o, &s->fixed);
     if (rc == PL_OK && p->feed == ONNX_PICTURES) rc = bind_picture(p, &s->o);
     if (rc == PL_OK && p->feed == ONNX_TOKENS) rc = bind_tokens(p, &s->o);
     if (rc == PL_OK) rc = bind_targets(p, &s->o);

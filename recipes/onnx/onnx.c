@@ -17,8 +17,10 @@ static const pl_config_entry schema[] = {
      .doc = "Sizes of the model's dynamic dimensions by their names, {seq: 128}; the first "
             "dimension is `batch`."},
     {"inputs", PL_CONFIG_TREE, "{}",
-     .doc = "Inputs with a fixed value instead of data, {attention_mask: 1}: a number, or range "
-            "(0, 1, 2, ... along the last dimension)."},
+     .doc =
+         "Inputs with a fixed value instead of data, {attention_mask: 1}: a number, range (0, 1, "
+         "2, ... along the last dimension), or a file with an array, ids.npy. Inputs without a "
+         "batch need one."},
     {"loss", PL_CONFIG_TEXT, "auto",
      .doc =
          "What training minimises: cross_entropy, mse, l1, smooth_l1, bce_with_logits, kl, dice, "

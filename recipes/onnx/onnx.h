@@ -63,6 +63,24 @@ pl_status onnx_add(onnx_part *p);
 pl_status onnx_need(onnx_part *p, const char *name);
 pl_val onnx_value_of(const onnx_part *p, const char *name);
 
+/* ---- fixed.c: key inputs -------------------------------------------------------------------- */
+enum { ONNX_FIXED = 64 };
+typedef struct onnx_fixed {
+    pl_onnx_constant list[ONNX_FIXED + 1]; /* ends with {NULL} */
+    void *data[ONNX_FIXED];                /* owned */
+    int n;
+} onnx_fixed;
+/* What the key says of an input; in language models masks are 1 and positions count. NULL: data
+ * fill the input. */
+const char *onnx_fixed_text(const onnx_part *p, const char *name);
+/* PL_ERR_CONFIG: the key names an input that the model has not. */
+pl_status onnx_fixed_check(const onnx_part *p);
+/* Appends sizes of dynamic dimensions that arrays of the key have; dims ends with {NULL}, and has
+ * room for cap entries and the end. */
+pl_status onnx_fixed_dims(const onnx_part *p, pl_onnx_dim *dims, int cap);
+pl_status onnx_fixed_read(const onnx_part *p, const pl_onnx_opts *o, onnx_fixed *out);
+void onnx_fixed_free(onnx_fixed *f);
+
 /* Red, green and blue, or grey: key data.mean or data.std, or the usual numbers. */
 pl_status onnx_colours(const pl_config *c, const char *key, int channels, float *to);
 

@@ -369,9 +369,10 @@ pl_status pl_onnx_input_type(const pl_onnx *o, const char *name, const pl_onnx_o
 /* An input whose value the caller fixes. */
 static pl_status add_constant(pl_ox_build *b, const pl_onnx_port *p, const pl_onnx_constant *k)
 {
-    PL_FAIL_IF(pl_type_elems(&k->type) > PL_OX_HOST_ELEMS, PL_ERR_ARG,
-               "%s: input '%s' is too large for a constant", b->model->path, k->name);
-    pl_ox_val *v = pl_ox_host_new(b, k->type.dtype, k->type.rank, k->type.dim);
+    PL_FAIL_IF(pl_type_elems(&k->type) > PL_ONNX_CONSTANT_ELEMS, PL_ERR_ARG,
+               "%s: input '%s' has %lld elements, a fixed value has at most %d", b->model->path,
+               k->name, (long long)pl_type_elems(&k->type), PL_ONNX_CONSTANT_ELEMS);
+    pl_ox_val *v = pl_ox_host_new(b, p->dtype, k->type.rank, k->type.dim);
     if (!v) return PL_ERR_MEMORY;
     v->name = k->name;
     v->widened = pl_ox_type_widened(p->type_name);

@@ -2,6 +2,7 @@
  *
  * The models are small and of our own (tools/oracle/onnx_recipe_models.py).
  */
+#include "io/npy.h"
 #include "plimsoll_onnx.h"
 #include "plimsoll_tensors.h"
 #include "tests/lib/cli_run.h"
@@ -171,6 +172,85 @@ TEST(onnx_an_input_can_be_the_target)
                          "table.onnx 'loss=0.5 * mse(x, x) + cross_entropy(logits, label)'",
                       pl_test_dir()),
               0, "");
+}
+
+/* Writes rows.npy, n rows of 4 numbers, and ones.npy of whole numbers. */
+static bool arrays_made(int n)
+{
+    char path[512];
+    const float x[16] = {1, -2, 0.5f, 3, 0, 1, 1, -1, 2, 0, -1, 0.25f, 1, 1, 1, 1};
+    const int64_t whole[4] = {1, 1, 1, 1};
+    pl_type table = PL_TYPE(PL_F32, n, 4), row = PL_TYPE(PL_I64, 4);
+    snprintf(path, sizeof path, "%s/rows.npy", pl_test_dir());
+    if (pl_npy_write(path, &table, x) != PL_OK) return false;
+    snprintf(path, sizeof path, "%s/ones.npy", pl_test_dir());
+    return pl_npy_write(path, &row, whole) == PL_OK;
+}
+
+/* shared.onnx has a scalar and a table beside its samples. The array is found beside the model from
+ * any folder, gives the dynamic dimension its size, and changes the result. */
+TEST(onnx_inputs_without_a_batch_have_fixed_values)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    CHECK(arrays_made(3));
+    const char *d = pl_test_dir();
+#define SHARED "shared.onnx loss=cross_entropy data.path=%s/rows.csv batch=20 "
+#define VALUES "inputs.scale=0.5 inputs.rows=rows.npy "
+    CHECK_RUN(cli_run(IN "$P plan " SHARED VALUES "--memory 64MB", d, d), 0, "");
+    CHECK_RUN(cli_run(IN "$P train " SHARED VALUES
+                         "train.steps=20 optim.lr=0.01 --quiet --out run && "
+                         "head -1 run/eval.csv | grep -q accuracy && cd / && $P eval %s/run && "
+                         "$P predict %s/run --input %s/rows.csv --out %s/a.npy && "
+                         "$P export %s/run --as onnx --out %s/new.onnx",
+                      d, d, d, d, d, d, d, d),
+              0, "");
+    /* the exported file computes the same with the same values, and something else with others */
+    CHECK_RUN(
+        cli_run(IN "for s in 0.5 0.25; do $P train new.onnx data.path=rows.csv train.steps=1 "
+                   "batch=20 optim.lr=0 inputs.scale=$s inputs.rows=rows.npy --quiet --out r$s && "
+                   "$P predict r$s --input rows.csv --out $s.npy || exit 1; done; "
+                   "cmp a.npy 0.5.npy && ! cmp -s a.npy 0.25.npy",
+                d),
+        0, "");
+}
+
+TEST(onnx_inputs_without_a_batch_are_asked_for_by_their_key)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    CHECK(arrays_made(3));
+    const char *d = pl_test_dir();
+#define PLAN IN "$P plan shared.onnx batch=20 "
+    CHECK_RUN(cli_run(PLAN "inputs.rows=rows.npy", d), 2, "inputs.scale=NUMBER");
+    CHECK_RUN(cli_run(PLAN "inputs.scale=1 dims.count=3", d), 2, "inputs.rows=FILE.npy");
+    CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.row=1", d), 2,
+              "inputs.row: the model has no input row (its inputs: x, rows, scale)");
+    CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=gone.npy", d), 2,
+              "inputs.rows: \"gone.npy\" is not a number");
+    CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=rows.npy dims.count=4", d), 2,
+              "is f32[3,4], the input wants f32[4,4]");
+    CHECK_RUN(cli_run(PLAN "inputs.scale=rows.npy inputs.rows=rows.npy", d), 2, "inputs.scale: ");
+    CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=ones.npy dims.count=3", d), 0, "");
+    CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=0.5 dims.count=6", d), 0, "");
+    CHECK_RUN(cli_run(IN "$P plan words.onnx batch=4 dims.seq=4 inputs.ids=1.5", d), 2,
+              "inputs.ids: 1.5 is not a whole number");
+    CHECK_RUN(cli_run(IN "$P plan words.onnx batch=3 dims.seq=4 inputs.ids=rows.npy", d), 5,
+              "save it as int64");
+    CHECK_RUN(cli_run(IN "$P plan words.onnx batch=4 dims.seq=4 inputs.ids=ones.npy", d), 0, "");
+}
+
+/* Names and sizes that keys need are listed before anything is bound. */
+TEST(onnx_inspect_lists_inputs_and_outputs_of_any_file)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    cli_result r =
+        cli_run(IN "$P inspect shared.onnx && $P inspect shared.onnx batch=3", pl_test_dir());
+    CHECK_INT(r.code, 2); /* the second needs inputs.scale */
+    CHECK_MSG(strstr(r.out, "float[batch,4]\n") && strstr(r.out, "float[count,4]\n"), "%s", r.out);
+    CHECK_MSG(strstr(r.out, "output    logits") && strstr(r.out, "4 weights with 131 par"), "%s",
+              r.out);
 }
 
 TEST(onnx_mistakes_are_answered_with_the_key_to_set)

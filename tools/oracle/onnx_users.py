@@ -1,6 +1,6 @@
 """onnx_users.py OUT PROGRAM [NAME ...] - models of PyTorch's libraries through the package for Python, there and back.
 
-For each model and each exporter of torch.onnx: plimsoll.train for five steps of AdamW, whose losses must be PyTorch's; the trained weights must load
+For each model and each exporter of torch.onnx: plimsoll.train for five steps of AdamW, whose losses must be PyTorch's within 1e-4 (in f64 for networks that magnify rounding); the trained weights must load
 with strict=True; the results of `plimsoll predict` and of ONNX Runtime with the exported file must be those of the module with these weights.
 Prints a line per model, "ok" or what differs; the exit code is the number of failures. Models are small and have random weights (MODELS and
 OTHERS of onnx_exports.py, and those below, which the importer was not written for). Names: those models only; "list", "others", "new", "zoo", "more", "late": a group.
@@ -208,7 +208,8 @@ NEW = {
     "tied": lambda: (Tied(), tokens(40, 7)),
     "odd": lambda: (Odd(), images(6)),
 }
-GROUPS = {"list": models.MODELS, "others": models.OTHERS, "new": NEW, "zoo": ZOO, "more": MORE, "late": LATE}
+# gru reads time first: its rows are no samples.
+GROUPS = {"list": {k: v for k, v in models.MODELS.items() if k != "gru"}, "others": models.OTHERS, "new": NEW, "zoo": ZOO, "more": MORE, "late": LATE}
 
 
 def prepare(name):
@@ -264,23 +265,34 @@ def strict(module, path):
     module.load_state_dict(found, strict=True)
 
 
-def try_model(name, exporter, out):
+def try_model(name, exporter, out, wide=False):
+    """Faults and a note. Where PyTorch's own losses in f32 depend on rounding, training is compared in f64."""
     import onnxruntime
     import plimsoll
     module, example, output, value = prepare(name)
+    if wide:
+        module = models.widened(module)
+        example, value = {k: models.double((v,))[0] for k, v in example.items()}, value.double()
     start = copy.deepcopy(module)
-    batch = next(iter(example.values())).shape[0]
+    alone = plimsoll._export.without_batch(module, example)
+    batch = next(v for k, v in example.items() if k not in alone).shape[0]
     norms = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
     rate = 2.0 ** -13 if norms else 2.0 ** -10  # numbers of f32
     target = torch.randn_like(value)
     want = torch_losses(start, example, target, rate)
-    shaky = models.unstable(want, *(torch_losses(models.nudged(start, i), example, target, rate) for i in range(1)))
-    folder = out / f"{name}-{exporter}"
+    shaky = not wide and models.unstable(want, *(torch_losses(models.nudged(start, i), example, target, rate) for i in range(1)))
+    folder = out / f"{name}-{exporter}{'-f64' if wide else ''}"
+    shutil.rmtree(folder, ignore_errors=True)  # a run in it would be resumed
+    folder.mkdir(parents=True)
     run = plimsoll.train(module, example, loss=f"mse({output}, target)", data={**example, "target": target}, out=folder, batch=batch,
                          exporter=exporter, **{"train.steps": 5, "train.log_every": 1, "optim.lr": rate, "data.eval_share": 0, "eval.batches": 1})
     have = [row["loss"] for row in run.steps]
     faults = []
     worst = max(abs(a - b) / max(1, abs(b)) for a, b in zip(have, want))
+    note = f"losses within {worst:.1g}{' in f64' if wide else ''}"
+    if shaky:
+        wider, note = try_model(name, exporter, out, True)
+        faults += [f"in f64: {fault}" for fault in wider]
     if len(have) != 5 or worst > 1e-4 and not shaky:
         faults.append(f"losses {have}, PyTorch {want}")
     fresh = copy.deepcopy(start)
@@ -303,11 +315,12 @@ def try_model(name, exporter, out):
     away = differ(np.load(folder / "results" / f"{output}.npy"), expected)
     if away > 1e-4:
         faults.append(f"predict differs by {away:.2g}")
-    return faults, f"losses within {worst:.1g}{' (unstable in f32)' if shaky else ''}"
+    return faults, note
 
 
 def main():
     out = pathlib.Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
     os.environ["PLIMSOLL"] = sys.argv[2]
     exporters = [a for a in sys.argv[3:] if a in ("dynamo", "torchscript")] or ["dynamo", "torchscript"]
     wanted = [a for a in sys.argv[3:] if a not in exporters] or ["new"]
@@ -316,9 +329,7 @@ def main():
     console = sys.stdout
     for name in names:
         for exporter in exporters:
-            shutil.rmtree(out / f"{name}-{exporter}", ignore_errors=True)  # a run in it would be resumed
-            (out / f"{name}-{exporter}").mkdir(parents=True)
-            with open(out / f"{name}-{exporter}" / "log.txt", "w", encoding="utf-8") as log:
+            with open(out / f"{name}-{exporter}.txt", "w", encoding="utf-8") as log:
                 sys.stdout = log
                 try:
                     faults, note = try_model(name, exporter, out)
