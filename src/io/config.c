@@ -173,9 +173,14 @@ bool pl_config_nearest(const pl_config *c, const char *path, char *buf, size_t c
             if (!key[n]) break;
         }
     }
-    for (int i = 0; !best && i < c->n; i++) {
+    /* A whole word of another group is meant more often than a word two edits away. Of several
+     * groups that have it, train: every recipe has that one. */
+    bool whole = false;
+    for (int i = 0; best_d > 1 && i < c->n; i++) {
         const char *key = c->entry[i]->key, *key_dot = strrchr(key, '.');
         if (strcmp(key_dot ? key_dot + 1 : key, last) != 0) continue;
+        if (whole && strncmp(key, "train.", 6) != 0) continue;
+        whole = true;
         best = key;
         best_n = (int)strlen(key);
     }

@@ -44,6 +44,7 @@ TEST(cli_bad_usage_exits_with_2_and_a_hint)
     CHECK_RUN(cli_run("$P plan cloud/tiny --memory="), 2, "--memory needs SIZE, and an empty");
     CHECK_RUN(cli_run("$P plan cloud/tiny --json=false"), 2, "--json takes no value");
     CHECK_RUN(cli_run("$P plan cloud/tiny device=GPU"), 4, "did you mean cuda?");
+    CHECK_RUN(cli_run("$P plan lgt/tiny steps=5"), 2, "did you mean train.steps?");
     CHECK_RUN(cli_run("$P plan cloud/nope"), 2, "preset");
     CHECK_RUN(cli_run("$P plan nope"), 2, "nope");
     CHECK_RUN(cli_run("$P plan ./nope.so"), 2, "nope.so");
