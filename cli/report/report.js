@@ -50,21 +50,30 @@ function chart(title, points, colour, o = {}) {
 /* Terms of the loss: a chart each. Constant terms are listed instead. A term that changes later gets its chart then. */
 function terms() {
     const constant = [];
-    $('#terms').hidden = !R.terms.length;
+    let shown = 0;
     R.terms.forEach((t, i) => {
         const v = t.points.map(p => p[1]), drawn = charts.has('term ' + t.name) || v.length === 1 || v.some(k => k !== v[0]);
+        shown += drawn;
         if (drawn) chart(t.name, t.points, ['c0', 'c1', 'c2', 'c5', 'c8'][i % 5], {host: $('#terms .grid2'), tools: true});
         else if (v.length) constant.push(`${t.name} ${short(v[0])}`);
     });
+    $('#terms').hidden = !shown;
     $('#constant').textContent = constant.length ? `Constant: ${constant.join(', ')}.` : '';
+}
+
+/* A budget that the plan uses up is one line with one label: two would lie on each other. */
+function memoryLines(m) {
+    if (!m.budget || m.budget >= 1.6 * m.total) return [[m.total, 'c2', 'planned ' + unit(m.total)]];
+    if (Math.abs(m.budget - m.total) < .02 * m.budget && unit(m.budget) === unit(m.total))
+        return [[m.budget, 'budget', 'planned = budget ' + unit(m.budget)]];
+    return [[m.total, 'c2', 'planned ' + unit(m.total)], [m.budget, 'budget', 'budget ' + unit(m.budget)]];
 }
 
 function curves() {
     const m = D.memory, speed = R.rows.filter(r => r[4] > 0);
     chart('Loss', col(1), 'c0', {wide: true, tools: true});
     chart('Memory of the process', col(6), 'c3', {bytes: true, zero: true, show: unit,
-          lines: [[m.total, 'c2', 'planned ' + unit(m.total)]].concat(
-              m.budget && m.budget < 1.6 * m.total ? [[m.budget, 'budget', 'budget ' + unit(m.budget)]] : [])});
+          lines: memoryLines(m)});
     chart('Steps per second', speed.map(r => [r[0], 1000 / r[4]]), 'c2', {zero: true, tools: true});
     chart('Waiting for data, % of a step', speed.map(r => [r[0], 100 * r[5] / r[4]]), 'c4', {zero: true, tools: true});
     const metrics = R.evals.length ? Object.keys(R.evals[R.evals.length - 1]).filter(k => k !== 'step') : [];
