@@ -105,8 +105,9 @@ enum { PL_OX_SUM_AT = 4 + sizeof PL_SUM_KEY - 1 + 2 }; /* offset of the digits i
 /* Appends the entries: the file's own, which pl_file_writer_sum_at completes, and, where `data` is
  * not NULL, that of the file `data` beside it. They must be the first bytes of the file. */
 void pl_ox_put_sums(pl_str *s, const char *data, uint64_t data_sum);
-/* Whether the entry of metadata_props in [body, end) is one of them. */
-bool pl_ox_is_sum(const pl_file *f, uint64_t body, uint64_t end);
+/* Whether the entry of metadata_props in [body, end) is one of this program: its key begins with
+ * "plimsoll.". */
+bool pl_ox_is_own(const pl_file *f, uint64_t body, uint64_t end);
 /* Compares the checksums that the model carries; PL_ERR_FILE: a file is damaged. */
 pl_status pl_ox_verify(const pl_onnx *o) PL_MUST_USE;
 

@@ -18,7 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DATA_KEY "plimsoll.data.xxh64"
+#define OWN      "plimsoll."
+#define DATA_KEY OWN "data.xxh64"
 enum { ENTRY_BYTES = 512, BLOCK = 1 << 18, TAG = 14 << 3 | 2, KEY_TAG = 1 << 3 | 2 };
 
 static void put_bytes(pl_str *s, int tag, const char *data, size_t n)
@@ -62,10 +63,11 @@ static bool has_key(const pl_file *f, uint64_t at, uint64_t end, const char *key
     return text[0] == KEY_TAG && (size_t)text[1] == n && memcmp(text + 2, key, n) == 0;
 }
 
-bool pl_ox_is_sum(const pl_file *f, uint64_t body, uint64_t end)
+bool pl_ox_is_own(const pl_file *f, uint64_t body, uint64_t end)
 {
-    uint64_t value;
-    return has_key(f, body, end, PL_SUM_KEY, &value) || has_key(f, body, end, DATA_KEY, &value);
+    char text[2 + sizeof OWN - 1];
+    return end - body >= sizeof text && pl_file_read(f, body, sizeof text, text) == PL_OK &&
+           text[0] == KEY_TAG && memcmp(text + 2, OWN, sizeof OWN - 1) == 0;
 }
 
 /* Reads the value of the second entry; value[0] is 0 when there is none. */

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/sys.h"
 #include "io/st_set.h"
+#include "onnx/write/encode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,7 +341,7 @@ static pl_status list_model(writer *w, uint64_t *size)
     for (uint64_t pos = 0; pos < f->size;) {
         field x;
         PL_TRY(next_field(f, &pos, f->size, &x));
-        if (x.id == 14 && pl_ox_is_sum(f, x.body, x.end)) continue; /* of the old file */
+        if (x.id == 14 && pl_ox_is_own(f, x.body, x.end)) continue; /* of the old weights */
         if (x.id != 7) {
             PL_TRY(add_file(w, x.begin, x.end));
             continue;
@@ -362,6 +363,21 @@ static pl_status list_model(writer *w, uint64_t *size)
     return PL_OK;
 }
 
+/* Appends what the weights' metadata tell about them: class names, for instance. */
+static void put_facts(const writer *w, pl_str *s)
+{
+    const pl_st_reader *f = pl_st_set_file(w->weights, 0);
+    for (int i = 0; i < pl_st_meta_count(f); i++) {
+        const char *key, *value;
+        pl_str m = PL_STR_INIT;
+        pl_st_meta_at(f, i, &key, &value);
+        if (strncmp(key, "plimsoll.", 9) != 0 || strcmp(key, PL_SUM_KEY) == 0) continue;
+        pl_ow_put_text(&m, 1, key);
+        pl_ow_put_text(&m, 2, value);
+        pl_ow_put_message(s, 14, &m);
+    }
+}
+
 /* Writes the pieces of one of the two files: the model with its checksums, or the elements. */
 static pl_status write_file(writer *w, const char *path, bool beside, uint64_t *sum)
 {
@@ -370,7 +386,10 @@ static pl_status write_file(writer *w, const char *path, bool beside, uint64_t *
     pl_str sums = PL_STR_INIT;
     void *buffer = pl_sys_alloc(BUFFER);
     pl_status rc = buffer ? pl_file_writer_new(path, &out) : PL_ERR_MEMORY;
-    if (!beside) pl_ox_put_sums(&sums, w->data, *sum);
+    if (!beside) {
+        pl_ox_put_sums(&sums, w->data, *sum);
+        put_facts(w, &sums);
+    }
     if (rc == PL_OK && !beside)
         rc = sums.failed ? PL_ERR_MEMORY : pl_file_writer_write(out, sums.text, sums.len);
     for (size_t i = 0; i < w->n && rc == PL_OK; i++)

@@ -129,9 +129,10 @@ static void *take_or_end(size_t bytes)
                      bytes);
     if (limited)
         n += snprintf(text + n, sizeof text - (size_t)n,
-                      " do not fit %llu bytes, the limit of address space (ulimit -v)",
+                      " do not fit %llu bytes, the limit of address space (ulimit -v): raise it",
                       (unsigned long long)most.rlim_cur);
-    n += snprintf(text + n, sizeof text - (size_t)n, "%s\n", limited ? "" : " are not free");
+    n += snprintf(text + n, sizeof text - (size_t)n, "%s\n",
+                  limited ? "" : " are not free: end other programs, or train with less");
     _exit(write(STDERR_FILENO, text, (size_t)n) < 0 ? 1 : 3);
 }
 

@@ -223,7 +223,7 @@ TEST(ranks_fail_with_the_process_that_started_them)
         cli_result r = SH(
             "launch own 2 x train.steps=100000 --fresh; begun x; for k in 0 1; do kill -STOP $(rank x $k); done; "
             "kill -9 %s; gone x; echo left $(ls -d /dev/shm/plimsoll-*-$job 2>/dev/null | wc -l)",
-            k ? "$(pgrep -P $job mpirun)" : "$job");
+            k ? "$(pgrep -P $job 'mpirun|prterun')" : "$job");
         CHECK_MSG(took(r) >= 0 && took(r) < 5000, "%s killed: %s%s", k ? "mpirun" : "the launcher",
                   r.out, r.err);
     }

@@ -103,6 +103,12 @@ TEST(classify_reads_labels_of_a_table)
     CHECK_RUN(cli_run(IN "$P train " TINY "side=16 data.path=flat --out run train.steps=2", d), 0,
               "");
     CHECK_RUN(cli_run(IN "$P inspect run/model.safetensors | grep -q red-triangle", d), 0, "");
+    CHECK_RUN(cli_run(IN "$P export run --as onnx --out run.onnx && grep -aq red-triangle run.onnx "
+                         "&& $P export run.onnx batch=32 --model "
+                         "run/model.safetensors --as onnx --out again.onnx && "
+                         "test $(grep -ao red-triangle again.onnx | wc -l) = 1",
+                      d),
+              0, "");
     CHECK_RUN(cli_run(IN "printf 'file,label\\npictures/000000.png,\\n' > flat/labels.csv; "
                          "$P train " TINY "side=16 data.path=flat train.steps=1",
                       d),

@@ -208,12 +208,19 @@ static pl_status write_nodes(pl_ow *w)
 }
 
 /* ---- the file -------------------------------------------------------------------------- */
-static void put_pair(pl_str *s, const char *key, const char *value)
+static void put_pair(pl_str *s, int field, const char *key, const char *value)
 {
     pl_str m = PL_STR_INIT;
     pl_ow_put_text(&m, 1, key);
     pl_ow_put_text(&m, 2, value);
-    pl_ow_put_message(s, 13, &m);
+    pl_ow_put_message(s, field, &m);
+}
+
+static pl_status put_fact(void *to, const char *key, const char *text)
+{
+    pl_str *s = to;
+    put_pair(s, 14, key, text);
+    return s->failed ? PL_ERR_MEMORY : PL_OK;
 }
 
 /* A TensorProto without its elements: they follow, or lie at byte `at` of the file `data`. */
@@ -228,11 +235,11 @@ static pl_str tensor_head(const pl_ow_tensor *t, const char *data, uint64_t at)
         pl_ow_put_head(&m, 9, pl_type_bytes(&t->type));
         return m;
     }
-    put_pair(&m, "location", data);
+    put_pair(&m, 13, "location", data);
     snprintf(number, sizeof number, "%llu", (unsigned long long)at);
-    put_pair(&m, "offset", number);
+    put_pair(&m, 13, "offset", number);
     snprintf(number, sizeof number, "%zu", pl_type_bytes(&t->type));
-    put_pair(&m, "length", number);
+    put_pair(&m, 13, "length", number);
     pl_ow_put_int(&m, 14, 1);
     return m;
 }
@@ -250,10 +257,12 @@ static pl_status write_elements(pl_ow *w, const pl_ow_tensor *t, pl_file_writer 
 
 /* Everything before the graph's own fields; data: the name of the file with the tensors, or NULL,
  * and its checksum. The checksums come first, where onnx/sums.c finds them. */
-static pl_str model_head(uint64_t graph_bytes, const char *data, uint64_t data_sum)
+static pl_str model_head(const pl_ow_source *source, uint64_t graph_bytes, const char *data,
+                         uint64_t data_sum)
 {
     pl_str m = PL_STR_INIT, opset = PL_STR_INIT;
     pl_ox_put_sums(&m, data, data_sum);
+    if (source->facts && source->facts(source->ctx, put_fact, &m) != PL_OK) m.failed = true;
     pl_ow_put_int(&m, 1, IR_VERSION);
     pl_ow_put_text(&m, 2, "plimsoll");
     pl_ow_put_text(&m, 3, pl_version());
@@ -296,7 +305,7 @@ static pl_status write_model(pl_ow *w, const char *data, uint64_t data_sum, pl_f
     pl_ow_put_text(&name, 2, "plimsoll");
     bytes += name.len;
     for (int i = 0; i < 4; i++) bytes += part[i]->len;
-    pl_str head = model_head(bytes, data, data_sum);
+    pl_str head = model_head(w->source, bytes, data, data_sum);
     pl_status rc = write_text(out, &head);
     if (rc == PL_OK) rc = write_text(out, &name);
     pl_str_release(&name);

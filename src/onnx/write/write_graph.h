@@ -15,6 +15,9 @@ typedef struct pl_ow_source {
     pl_type (*type)(void *ctx, int slot); /* type of a slot in model files */
     /* Writes the elements of a slot, in the order of model files. */
     pl_status (*read)(void *ctx, int slot, void *to);
+    /* Calls put for each pair that goes into the file's metadata; NULL: none. */
+    pl_status (*facts)(void *ctx, pl_status (*put)(void *to, const char *key, const char *text),
+                       void *to);
 } pl_ow_source;
 
 typedef struct pl_ow_info {

@@ -2,7 +2,8 @@
  *
  * The run is started on its weights, as for predictions, so every slot has the value with which the
  * program computes: trained weights, frozen networks, tables. Then the recipe builds its graphs a
- * second time, and onnx/write writes them before any pass has changed them.
+ * second time, and onnx/write writes them before any pass has changed them. The metadata are those
+ * of model files: class names, the values of black and white, what the recipe tells.
  */
 #include "base/sys.h"
 #include "onnx/write/write_graph.h"
@@ -51,6 +52,11 @@ static pl_status slot_read(void *ctx, int slot, void *to)
     return rc;
 }
 
+static pl_status facts(void *ctx, pl_meta_fn put, void *to)
+{
+    return pl__meta_each(ctx, put, to);
+}
+
 typedef struct onnx_export {
     pl_run *r;
     const pl_export_opts *o;
@@ -60,7 +66,7 @@ typedef struct onnx_export {
 static pl_status write_graph(const onnx_export *e, const pl_graph *g, const char *path)
 {
     pl_ow_info info;
-    pl_ow_source source = {.ctx = e->r, .type = slot_type, .read = slot_read};
+    pl_ow_source source = {.ctx = e->r, .type = slot_type, .read = slot_read, .facts = facts};
     PL_TRY(pl_ow_graph(g, &source, path, 0, &info));
     e->info->files += info.external ? 2 : 1;
     e->info->tensors += info.tensors;

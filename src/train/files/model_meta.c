@@ -30,18 +30,27 @@ static const pl_image_input *image_inputs(const pl_run *r)
     return r->recipe->images && r->recipe->images->images ? r->recipe->images->images : none;
 }
 
-pl_status pl__meta_write(pl_run *r, pl_st_writer *w)
+pl_status pl__meta_each(pl_run *r, pl_meta_fn put, void *ctx)
 {
     char key[MAX_KEY], text[MAX_TEXT];
-    if (r->data.classes)
-        PL_TRY(pl_st_writer_meta(w, PL_CLASSES_KEY, pl__classes_json(r->data.classes)));
+    if (r->data.classes) PL_TRY(put(ctx, PL_CLASSES_KEY, pl__classes_json(r->data.classes)));
     for (const pl_image_input *in = image_inputs(r); in->name; in++)
-        if (image_fact(in, key, text)) PL_TRY(pl_st_writer_meta(w, key, text));
+        if (image_fact(in, key, text)) PL_TRY(put(ctx, key, text));
     for (int i = 0; i < r->files.n_facts; i++) {
         snprintf(key, sizeof key, "plimsoll.%s", r->files.fact[i].key);
-        PL_TRY(pl_st_writer_meta(w, key, r->files.fact[i].text));
+        PL_TRY(put(ctx, key, r->files.fact[i].text));
     }
     return PL_OK;
+}
+
+static pl_status put_meta(void *ctx, const char *key, const char *text)
+{
+    return pl_st_writer_meta(ctx, key, text);
+}
+
+pl_status pl__meta_write(pl_run *r, pl_st_writer *w)
+{
+    return pl__meta_each(r, put_meta, w);
 }
 
 static pl_status check_one(const pl_st_reader *f, const char *path, const char *key,

@@ -65,7 +65,11 @@ pl_status pl__values_read(pl_run *r) PL_MUST_USE;
 
 /* ---- model_meta.c: what belongs to the weights ---- */
 struct pl_st_writer;
-/* Writes the class names, the values of black and white, and the facts that the recipe tells. */
+typedef pl_status (*pl_meta_fn)(void *ctx, const char *key, const char *text);
+/* Calls put for the class names, the values of black and white, and the facts that the recipe
+ * tells. */
+pl_status pl__meta_each(pl_run *r, pl_meta_fn put, void *ctx) PL_MUST_USE;
+/* Writes them into the metadata of a file. */
 pl_status pl__meta_write(pl_run *r, struct pl_st_writer *w) PL_MUST_USE;
 /* PL_ERR_FILE when the file says otherwise than the run about something that both know, class names
  * aside. path: for messages. */
