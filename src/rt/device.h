@@ -182,6 +182,7 @@ struct pl_device {
     pl_status (*run)(const pl_bound_unit *l, uint32_t n, uint64_t *ns, uint32_t *failed);
     /* Returns the bytes of the budgeted memory (device or host) that this process holds. */
     uint64_t (*used_bytes)(void);
+    size_t (*code_bytes)(void); /* host memory of libraries' code that runs use; NULL: not known */
 
     /* ---- devices with their own memory; NULL elsewhere ---- */
     /* Allocates zeroed host memory that the device copies from and to fastest; two threads may call

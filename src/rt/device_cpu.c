@@ -257,6 +257,7 @@ const pl_device pl_device_cpu = {
     .forget = pl_dnn_forget,
     .run = cpu_run,
     .used_bytes = pl_sys_rss_bytes,
+    .code_bytes = pl_dnn_code_bytes,
     .link = "shm",
     .unit_ns = pl_cpu_unit_ns,
     .copy_ns = pl_cpu_copy_ns,

@@ -74,6 +74,11 @@ size_t pl_dnn_bytes(void)
     return sizeof(pl_dnn);
 }
 
+size_t pl_dnn_code_bytes(void)
+{
+    return (size_t)(DNNL_VERSION_MAJOR >= 3 ? 10 : 6) << 19; /* 5 MiB, 3 MiB */
+}
+
 dnnl_engine_t pl_dnn_engine(void)
 {
     return dnn.engine;

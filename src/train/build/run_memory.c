@@ -153,7 +153,7 @@ void pl__run_note_libraries(pl_run *r)
 
 static uint64_t host_held(const pl_run *r)
 {
-    const uint64_t code = 9 * mib;
+    const uint64_t code = 6 * mib + pl_device_cpu.code_bytes();
     pl_program_held h = programs_held(r->build);
     uint64_t libraries =
         r->usage.kernels ? r->usage.libraries * (h.library_kernels + 1) / r->usage.kernels : 0;
