@@ -4,11 +4,22 @@
  * few more confirm it. Invariant of the search: `lo` fits, `hi` does not, and each plan moves one
  * of them to where the line through both meets the budget. After four plans the search bisects
  * instead, so the cost is at most a logarithm of the batch.
+ *
+ * On the host the overhead of a plan is what its process holds, and a process that has planned
+ * before holds more, or, where oneDNN has kept kernels, measures less. So every plan of the search
+ * is made in a child of its own, and its numbers are those that `plan batch=N` tells. A process
+ * with a GPU must not fork: there all plans are made here.
  */
 #include "plan_view.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MOST_UNITS = 1 << 20 };
 
@@ -17,6 +28,7 @@ typedef struct search {
     uint64_t budget;
     int64_t unit;  /* batches are multiples of this number (key accumulate) */
     int64_t least; /* units of the smallest possible batch */
+    bool forks;    /* plans are made in children */
     int plans;
 } search;
 
@@ -37,16 +49,78 @@ static pl_status open_batch(const search *s, int64_t batch, const char *memory, 
     return cli_open_run(&a, NULL, out);
 }
 
+/* What a plan tells; goes through a pipe. */
+typedef struct answer {
+    pl_status rc;
+    uint64_t minimum;
+    bool fits;
+    char why[512];
+} answer;
+
+/* Plans a batch. memory "null": finds its minimum. Else: plans it for that budget. */
+static answer plan_here(const search *s, int64_t units, const char *memory)
+{
+    pl_run *run = NULL;
+    bool minimum = strcmp(memory, "null") == 0;
+    answer a = {.rc = open_batch(s, units * s->unit, memory, &run)};
+    if (a.rc == PL_OK) a.rc = pl_run_build(run);
+    if (a.rc == PL_OK && minimum) a.rc = pl_run_find_minimum(run);
+    if (a.rc == PL_OK) {
+        a.minimum = pl_run_memory_get(run).minimum;
+        a.fits = pl_run_memory_get(run).fits;
+    }
+    snprintf(a.why, sizeof a.why, "%s", pl_error_text());
+    pl_run_free(run);
+    return a;
+}
+
+static void answer_in_child(const search *s, int64_t units, const char *memory, int to,
+                            pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    answer a = plan_here(s, units, memory);
+    cli_idle();
+    _exit(write(to, &a, sizeof a) == (ssize_t)sizeof a ? 0 : 1);
+}
+
+static pl_status plan_batch(search *s, int64_t units, const char *memory, answer *out)
+{
+    int pipes[2], status = 0;
+    size_t got = 0;
+    s->plans++;
+    if (!s->forks || pipe2(pipes, O_CLOEXEC) != 0) {
+        *out = plan_here(s, units, memory);
+        return out->rc;
+    }
+    fflush(NULL);
+    pid_t parent = getpid(), child = fork();
+    if (child == 0) answer_in_child(s, units, memory, pipes[1], parent);
+    close(pipes[1]);
+    while (child > 0 && got < sizeof *out) {
+        ssize_t k = read(pipes[0], (char *)out + got, sizeof *out - got);
+        if (k > 0)
+            got += (size_t)k;
+        else if (k == 0 || errno != EINTR)
+            break;
+    }
+    close(pipes[0]);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (got < sizeof *out)
+        return pl_fail(PL_ERR_MEMORY, "planning batch %lld died%s", (long long)(units * s->unit),
+                       WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                           ? ": killed, possibly because memory ran out"
+                           : "");
+    return out->rc == PL_OK ? PL_OK : pl_fail(out->rc, "%s", out->why);
+}
+
 /* Finds the minimum of a batch. */
 static pl_status find_minimum(search *s, int64_t units, point *out)
 {
-    pl_run *run = NULL;
-    pl_status rc = open_batch(s, units * s->unit, "null", &run);
-    if (rc == PL_OK) rc = pl_run_build(run);
-    if (rc == PL_OK) rc = pl_run_find_minimum(run);
-    if (rc == PL_OK) *out = (point){units, pl_run_memory_get(run).minimum};
-    pl_run_free(run);
-    s->plans++;
+    answer a;
+    pl_status rc = plan_batch(s, units, "null", &a);
+    if (rc == PL_OK) *out = (point){units, a.minimum};
     return rc;
 }
 
@@ -131,23 +205,23 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
 }
 
 /* Plans the batch for the budget itself. The planner may miss a budget that is just above the
- * minimum; then the next smaller batch is tried. */
+ * minimum; then the next smaller batch is tried. The one that fits is planned here, to be shown. */
 static pl_status settle(search *s, int64_t units, bool json, bool *fits)
 {
     char memory[64];
+    answer a = {.fits = false};
     snprintf(memory, sizeof memory, "%llu", (unsigned long long)s->budget);
     pl_status rc = PL_OK;
-    *fits = false;
-    for (; units >= s->least && !*fits && rc == PL_OK; units--) {
-        pl_run *run = NULL;
-        rc = open_batch(s, units * s->unit, memory, &run);
-        if (rc == PL_OK) rc = pl_run_build(run);
-        s->plans++;
-        if (rc == PL_OK) *fits = pl_run_memory_get(run).fits;
-        cli_idle();
-        if (rc == PL_OK && *fits) show(s, run, units * s->unit, json);
-        pl_run_free(run);
-    }
+    for (; units >= s->least && !a.fits && rc == PL_OK; units -= !a.fits)
+        rc = plan_batch(s, units, memory, &a);
+    *fits = a.fits;
+    if (rc != PL_OK || !a.fits) return rc;
+    pl_run *run = NULL;
+    rc = open_batch(s, units * s->unit, memory, &run);
+    if (rc == PL_OK) rc = pl_run_build(run);
+    cli_idle();
+    if (rc == PL_OK) show(s, run, units * s->unit, json);
+    pl_run_free(run);
     return rc;
 }
 
@@ -161,6 +235,7 @@ static pl_status prepare(search *s, const char *memory)
     s->budget = pl_run_memory_get(run).budget;
     int64_t parts = strtoll(pl_config_text(c, "accumulate"), NULL, 10); /* auto: 0 */
     s->unit = parts > 1 ? parts : 1;
+    s->forks = strcmp(pl_config_text(c, "device"), "cpu") == 0;
     pl_run_free(run);
     return PL_OK;
 }
