@@ -84,6 +84,7 @@ pl_status trained_start(trained_model *t)
     cli_idle();
     const char *note = rc == PL_OK ? pl_run_start_note(t->run) : NULL;
     if (note && !t->progress.quiet) fprintf(stderr, "%s\n", note);
+    if (rc == PL_OK && !t->progress.quiet) cli_start_warning(t->run);
     return rc;
 }
 

@@ -463,6 +463,9 @@ struct pl_recipe {
     const pl_encoder *encoder;
     /* Optional, ends with {NULL}: files with weights of frozen parts. */
     const pl_weights *weights;
+    /* Optional: frozen slots whose random values are meant (a fixed projection), as a pattern
+     * (pl_nn_match). Other frozen slots without weights stop a run on real data. */
+    const char *random;
     /* Optional: bytes that data_open allocates, for the plan. */
     uint64_t (*data_bytes)(const pl_config *c);
     /* Optional, for `generate --raw`: writes one sample of the recipe into the folder dir in the

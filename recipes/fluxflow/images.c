@@ -5,9 +5,9 @@
  * It has what the losses measure: broad shades, edges, and detail near the resolution. Values lie
  * in [-1,1].
  *
- * A text vector (the output of a text encoder that is never loaded here) is a sum of numbered
- * directions of unit variance: the directions of the words of a caption or, for a generated
- * picture, of its visible features, each times the amount of that feature.
+ * A text vector (in place of a text encoder's output, which data.embeddings has) is a sum of
+ * numbered directions of unit variance: the directions of the words of a caption or, for a
+ * generated picture, of its visible features, each times the amount of that feature.
  */
 #include "fluxflow.h"
 #include "recipes/mix.h"

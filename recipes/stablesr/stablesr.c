@@ -85,7 +85,7 @@ static const pl_config_entry schema[] = {
      .doc = "Parameters that are not trained, as a pattern; an empty pattern freezes nothing."},
     {"vae.encode", PL_CONFIG_BOOL, "false",
      .doc = "Read images and encode them with the frozen autoencoder; false: read latents."},
-    {"vae.weights", PL_CONFIG_TEXT, "null",
+    {"vae.weights", PL_CONFIG_TEXT, "null", .cache = PL_CACHE_WEIGHTS,
      .doc = "Autoencoder weights (safetensors), with the names of diffusers or of the published "
             "checkpoints."},
     VAE_KEYS,

@@ -219,6 +219,7 @@ const pl_recipe pl_recipe_wandistill = {
     .peer = &peer,
     .images = &feed,
     .weights = wan_weights,
+    .random = "lift.*",
     .start = &wan_start,
     .exports = wan_exports,
     .shown = shown,

@@ -187,7 +187,8 @@ TEST(fluxflow_samples_repeat_with_their_seed_and_refuse_bad_inputs)
 {
     const char *d = pl_test_dir();
     WANT_BIN();
-    CHECK_RUN(cli_run(IN "$P train " FLOW "sample.every=2 --out run --quiet && "
+    CHECK_RUN(cli_run(IN "$P train " FLOW
+                         "sample.every=2 allow_random_frozen=true --out run --quiet && "
                          "printf 'a red disc\\nnothing\\n' > texts && "
                          "$P predict run --input texts --out a --quiet && "
                          "$P predict run --input texts --out b --quiet --memory 200MB && "
@@ -198,6 +199,8 @@ TEST(fluxflow_samples_repeat_with_their_seed_and_refuse_bad_inputs)
                          "! cmp -s a/000000.png e/000000.png",
                       d),
               0, "");
+    CHECK_RUN(cli_run(IN "$P predict run --input texts --out got allow_random_frozen=false", d), 2,
+              "text vectors of prompts would be random");
     CHECK_RUN(cli_run(IN "$P predict run --out got", d), 2, "--input is missing");
     CHECK_RUN(cli_run(IN "$P predict run --input nowhere.txt --out got", d), 5, "nowhere.txt");
     CHECK_RUN(cli_run(IN "$P predict run --input a/tokens.npy --out got", d), 5,
@@ -206,4 +209,36 @@ TEST(fluxflow_samples_repeat_with_their_seed_and_refuse_bad_inputs)
               "one is enough");
     CHECK_RUN(cli_run(IN "$P predict run --input texts --out got --memory 1MB", d), 3, "");
     CHECK_RUN(cli_run(IN "test ! -e got", d), 0, "");
+}
+
+/* Autoencoder and flow in one step: the flow's texts come from files, and prompts of predictions
+ * are looked up in them. */
+TEST(fluxflow_prompts_are_lines_of_the_embeddings_it_was_trained_with)
+{
+    const char *d = pl_test_dir();
+    WANT_BIN();
+    CHECK_RUN(cli_run(IN
+                      "$P generate fluxflow/flow-tiny --raw data.samples=2 data.eval_samples=1 "
+                      "--out pictures && "
+                      "for f in pictures/*/*.txt; do cat $f; echo; done | sort -u > captions && "
+                      "$P generate fluxflow/flow-tiny vae.on=true data.samples=3 "
+                      "data.eval_samples=1 --out arrays && "
+                      "$P train fluxflow/flow-tiny vae.on=true lpips.on=false data.path=pictures "
+                      "data.prompts=captions data.embeddings=arrays/train/text.npy "
+                      "train.steps=1 --out run --quiet",
+                      d),
+              0, "");
+#define SAMPLE "$P predict run predict.what=samples predict.steps=1 --quiet "
+    CHECK_RUN(cli_run(IN SAMPLE
+                      "--prompt \"$(head -n 1 captions)\" --out a && " SAMPLE
+                      "--input arrays/train/text.npy --out b && "
+                      "cmp a/000000.png b/000000.png && ! cmp -s a/000000.png b/000001.png",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run(IN SAMPLE "--prompt 'a dog' --out c", d), 5, "is not a line of captions");
+    CHECK_RUN(cli_run(IN "rm arrays/train/text.npy && $P train fluxflow/flow-tiny vae.on=true "
+                         "lpips.on=false data.path=arrays train.steps=1",
+                      d),
+              5, "input \"text\" needs the array");
+#undef SAMPLE
 }

@@ -18,7 +18,8 @@ static bool made(void)
                    .code == 0;
 }
 
-#define WITH   "./photo.so data.path=set classes=2 encode=true data.eval_share=0.3 "
+#define WITH                                                                                       \
+ "./photo.so data.path=set classes=2 encode=true data.eval_share=0.3 allow_random_frozen=true "
 #define RUN    "cd %s && $P train " WITH "train.steps=6 eval.every=3 --quiet "
 #define CACHED "data.cache=c "
 #define CACHE  "cd %s && $P cache " WITH CACHED

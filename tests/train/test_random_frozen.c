@@ -88,3 +88,66 @@ TEST(random_frozen_networks_of_a_stage_want_the_model_before)
     CHECK_MSG(r.code == 2 && strstr(r.err, "set init_from (24 tensors, compressor."), "%d %s",
               r.code, r.err);
 }
+
+/* Text vectors without a file are random directions of words; every program of a step counts. */
+TEST(random_text_vectors_stop_a_run_on_real_captions)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    static const char *const stages[] = {"vae.on=false gan.on=false", "vae.on=true"};
+    CHECK(cli_run("cd %s && $P generate fluxflow/flow-tiny --raw data.samples=2 "
+                  "data.eval_samples=1 --out pictures",
+                  d)
+              .code == 0);
+    for (int i = 0; i < 2; i++) {
+        cli_result r =
+            cli_run("cd %s && $P train fluxflow/flow-tiny data.path=pictures lpips.on=false "
+                    "train.steps=1 %s --out out%d",
+                    d, stages[i], i);
+        CHECK_MSG(r.code == 2 && strstr(r.err, "data.embeddings (text vectors of the captions"),
+                  "%d %s", r.code, r.err);
+    }
+    cli_result r = cli_run("cd %s && $P train fluxflow/flow-tiny data.path=pictures train.steps=1 "
+                           "allow_random_frozen=true --out allowed",
+                           d);
+    CHECK_MSG(r.code == 0 && strstr(r.err, "warning: ") && strstr(r.err, "data.embeddings"), "%s",
+              r.err);
+    /* a stage without a flow reads no text */
+    r = cli_run("cd %s && $P train fluxflow/tiny data.path=pictures lpips.on=false train.steps=1",
+                d);
+    CHECK_MSG(r.code == 0 && !strstr(r.err, "warning: "), "%d %s", r.code, r.err);
+}
+
+/* What the user froze has a key too: the model that the run starts from. */
+TEST(random_weights_that_the_user_froze_stop_a_run_on_real_data)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && $P generate classify/tiny --raw data.samples=8 "
+                           "data.eval_samples=2 --out set && $P train classify/tiny data.path=set "
+                           "train.steps=1 optim.frozen='conv1*'",
+                           pl_test_dir());
+    CHECK_MSG(r.code == 2 && strstr(r.err, "set init_from (1 tensor, conv1.weight)"), "%d %s",
+              r.code, r.err);
+}
+
+/* A cache keeps what an encoder without weights computed; other weights make it stale. */
+TEST(random_encoders_of_a_cache_stop_a_run_on_real_data)
+{
+    WANT_BIN();
+#define SR "stablesr/pictures data.path=set data.cache=latents data.flip=0 data.crop=center "
+    const char *d = pl_test_dir();
+    cli_result r =
+        cli_run("cd %s && $P generate stablesr/pictures --raw data.samples=2 "
+                "data.eval_samples=1 --out set && $P cache " SR "allow_random_frozen=true",
+                d);
+    CHECK_MSG(r.code == 0 && strstr(r.err, "warning: "), "%d %s", r.code, r.err);
+    r = cli_run("cd %s && $P train " SR "train.steps=1", d);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "vae.weights (of the encoder that filled data.cache)"),
+              "%d %s", r.code, r.err);
+    r = cli_run("cd %s && : > other.safetensors && $P train " SR
+                "allow_random_frozen=true vae.weights=other.safetensors train.steps=1",
+                d);
+    CHECK_MSG(r.code == 5 && strstr(r.err, "vae.weights was null, is other.safetensors"), "%d %s",
+              r.code, r.err);
+#undef SR
+}

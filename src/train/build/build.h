@@ -108,6 +108,8 @@ pl_status pl__build_list_programs(pl_step_build *b) PL_MUST_USE;
 pl_program *const *pl__run_programs(const pl_run *r, int *n);
 /* The same for those that run on the device. */
 pl_program *const *pl__run_device_programs(const pl_run *r, int *n);
+/* Returns the name of input i of the programs of a step, every name once; NULL after the last. */
+const char *pl__step_input(const pl_run *r, int i, pl_type *type);
 bool pl__step_program_runs(const pl_step_program *t, int64_t step);
 /* Returns how often a step trains on its batch. */
 int64_t pl__run_updates(const pl_run *r);

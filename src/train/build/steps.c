@@ -18,6 +18,28 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Whether a program before program t has an input of this name. */
+static bool is_repeated(const pl_variant *v, int t, const char *name)
+{
+    for (int k = 0; k < t; k++)
+        for (int i = 0; i < pl_program_input_count(v->step_programs[k].run); i++)
+            if (strcmp(pl_program_input_name(v->step_programs[k].run, i), name) == 0) return true;
+    return false;
+}
+
+const char *pl__step_input(const pl_run *r, int i, pl_type *type)
+{
+    const pl_variant *v = r->build->now;
+    for (int t = 0; t < v->n_step_programs; t++)
+        for (int k = 0; k < pl_program_input_count(v->step_programs[t].run); k++) {
+            const char *name = pl_program_input_name(v->step_programs[t].run, k);
+            if (is_repeated(v, t, name) || i-- > 0) continue;
+            *type = pl_program_input_type(v->step_programs[t].run, k);
+            return name;
+        }
+    return NULL;
+}
+
 bool pl__step_program_runs(const pl_step_program *t, int64_t step)
 {
     const pl_when *w = &t->when;

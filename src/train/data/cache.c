@@ -86,18 +86,24 @@ static pl_status count_file(void *ctx, const char *key, const char *path)
     return PL_OK;
 }
 
-/* Whether the encoder's initial values come from the seed, not from a file. */
-static bool seeded(const pl_run *r)
+bool pl__cache_seeded(const pl_run *r)
 {
     int files = 0;
     return each_file(r, &(key_walk){count_file, &files, true}) == PL_OK && files == 0;
+}
+
+const char *pl__cache_weights_key(const pl_run *r)
+{
+    for (const pl_config_entry *e = r->recipe->schema; e && e->key; e++)
+        if (role_of(r, e) == PL_CACHE_WEIGHTS) return e->key;
+    return "data.cache_model";
 }
 
 static bool matters(const pl_run *r, const char *key)
 {
     const pl_config_entry *row = pl_config_row(r->config, key);
     pl_config_cache role = row ? role_of(r, row) : PL_CACHE_NO;
-    return role == PL_CACHE_SEED ? seeded(r) : role != PL_CACHE_NO;
+    return role == PL_CACHE_SEED ? pl__cache_seeded(r) : role != PL_CACHE_NO;
 }
 
 /* ---- writing ----------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ pl_status pl__stamp_same(const char *path, const pl_stamp *was, bool *same) PL_M
 
 /* Whether samples come from a cache. */
 bool pl__cache_wanted(const pl_run *r);
+/* Whether the encoder's initial values come from the seed, not from a file. */
+bool pl__cache_seeded(const pl_run *r);
+/* Returns the key that names a file with the encoder's weights. */
+const char *pl__cache_weights_key(const pl_run *r);
 /* PL_ERR_CONFIG when the configuration requests random views, which a cache cannot provide. */
 pl_status pl__cache_check_config(const pl_run *r) PL_MUST_USE;
 /* Sets *fresh: whether the cache of data.cache may be used. If not, why has the reason: "data.crop

@@ -226,20 +226,33 @@ static pl_status open_column(pl_dataset *d, part *p, column *c, const char *base
     return PL_OK;
 }
 
-static pl_status open_part(pl_dataset *d, part *p, const char *base, const pl_program *prog)
+/* Returns the name of input i of the programs that read a part; NULL after the last. */
+static const char *input_at(const pl_dataset_opts *o, pl_subset subset, int i, pl_type *type)
 {
-    int n = pl_program_input_count(prog);
+    if (subset == PL_SUBSET_TRAIN) return pl__step_input(o->train, i, type);
+    if (i == pl_program_input_count(o->eval)) return NULL;
+    *type = pl_program_input_type(o->eval, i);
+    return pl_program_input_name(o->eval, i);
+}
+
+static pl_status open_part(pl_dataset *d, const pl_dataset_opts *o, pl_subset subset,
+                           const char *base)
+{
+    part *p = &d->parts[subset];
+    int n = 0;
+    pl_type type;
+    while (input_at(o, subset, n, &type)) n++;
     p->columns = pl_arena_new(&d->mem, column, (size_t)n + 1);
     const char **fields = pl_arena_new(&d->mem, const char *, (size_t)n + 1);
     if (!p->columns || !fields) return PL_ERR_MEMORY;
     int columns = 0;
     for (int i = 0; i < n; i++) {
         column *c = &p->columns[columns];
-        if (d->mixed && pl__mix_fills(pl_program_input_name(prog, i))) continue;
-        c->input = pl_arena_strdup(&d->mem, pl_program_input_name(prog, i));
+        const char *name = input_at(o, subset, i, &c->type);
+        if (d->mixed && pl__mix_fills(name)) continue;
+        c->input = pl_arena_strdup(&d->mem, name);
         c->field = c->input ? pl_dataset_field(&d->mem, d->fields, c->input) : NULL;
         if (!c->field) return PL_ERR_MEMORY;
-        c->type = pl_program_input_type(prog, i);
         fields[columns++] = c->field;
     }
     for (int i = 0; i < columns; i++) {
@@ -258,8 +271,8 @@ static pl_status open_parts(pl_dataset *d, const pl_dataset_opts *o)
     PL_TRY(find_base(d, PL_SUBSET_EVAL, &base[1]));
     bool divided = o->eval && !o->folded && !base[1] && o->eval_share > 0;
     if (o->folded || divided) base[1] = base[0];
-    if (o->train) PL_TRY(open_part(d, train, base[0], o->train));
-    if (o->eval && base[1]) PL_TRY(open_part(d, eval, base[1], o->eval));
+    if (o->train) PL_TRY(open_part(d, o, PL_SUBSET_TRAIN, base[0]));
+    if (o->eval && base[1]) PL_TRY(open_part(d, o, PL_SUBSET_EVAL, base[1]));
     PL_FAIL_IF(o->eval && !base[1] && !o->train, PL_ERR_DATA,
                "%s has no evaluation set: make the folder %s/eval, or set data.eval_share", d->dir,
                d->dir);

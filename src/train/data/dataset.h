@@ -12,8 +12,8 @@
  * Without evaluation files a share of the training rows is held out: of every 1/share rows one, by
  * a hash, the same in every run.
  *
- * Every input of the program has an array; each row has the dtype and shape of one sample. Rows are
- * read directly into the program's inputs: nothing is kept in memory or allocated after opening.
+ * Every input of the programs has an array; each row has the dtype and shape of one sample. Rows
+ * are read directly into the inputs: nothing is kept in memory or allocated after opening.
  * Errors are PL_ERR_DATA and name the file.
  */
 #ifndef PL_TRAIN_DATASET_H
@@ -24,12 +24,12 @@
 typedef struct pl_dataset pl_dataset;
 
 typedef struct pl_dataset_opts {
-    const char *fields;      /* "input=name,..." for arrays with other names; "": none */
-    const pl_program *train; /* NULL: its samples are not read */
-    const pl_program *eval;  /* likewise */
-    bool folded;             /* evaluations read the training set too (data.folds) */
-    bool mixed;              /* inputs of pl__mix_fills are not in the files */
-    double eval_share;       /* of a set without evaluation files; 0: none */
+    const char *fields;     /* "input=name,..." for arrays with other names; "": none */
+    const pl_run *train;    /* its step programs read training samples; NULL: none are read */
+    const pl_program *eval; /* reads evaluation samples; NULL: none are read */
+    bool folded;            /* evaluations read the training set too (data.folds) */
+    bool mixed;             /* inputs of pl__mix_fills are not in the files */
+    double eval_share;      /* of a set without evaluation files; 0: none */
 } pl_dataset_opts;
 pl_status pl_dataset_open(const char *dir, const pl_dataset_opts *o, pl_dataset **out) PL_MUST_USE;
 void pl_dataset_close(pl_dataset *d);

@@ -103,15 +103,25 @@ typedef struct writer {
     int64_t *samples;
 } writer;
 
-static pl_status open_sinks(writer *w, const pl_program *p, const char *folder, int64_t count)
+/* Returns the name of input i of a subset's programs; NULL after the last. */
+static const char *input_at(const pl_run *r, pl_subset subset, int i, pl_type *type)
 {
-    w->n = pl_program_input_count(p);
+    if (subset == PL_SUBSET_TRAIN) return pl__step_input(r, i, type);
+    if (i == pl_program_input_count(pl__eval(r))) return NULL;
+    *type = pl_program_input_type(pl__eval(r), i);
+    return pl_program_input_name(pl__eval(r), i);
+}
+
+static pl_status open_sinks(writer *w, const pl_run *r, pl_subset subset, const char *folder,
+                            int64_t count)
+{
+    pl_type type;
+    while (input_at(r, subset, w->n, &type)) w->n++;
     w->sinks = pl_arena_new(&w->mem, sink, (size_t)w->n + 1);
     if (!w->sinks) return PL_ERR_MEMORY;
     for (int i = 0; i < w->n; i++) {
         sink *s = &w->sinks[i];
-        s->name = pl_program_input_name(p, i);
-        s->type = pl_program_input_type(p, i);
+        s->name = input_at(r, subset, i, &s->type);
         s->data = pl_arena_new(&w->mem, char, pl_type_bytes(&s->type) + 1);
         char *path = pl_arena_printf(&w->mem, "%s/%s.npy", folder, s->name);
         if (!s->data || !path) return PL_ERR_MEMORY;
@@ -161,15 +171,15 @@ static pl_status write_all(pl_run *r, writer *w, pl_subset subset, int64_t count
     return PL_OK;
 }
 
-static pl_status write_subset(pl_run *r, const char *dir, pl_subset subset, const pl_program *p,
-                              int64_t count, pl_progress_fn progress, void *ctx)
+static pl_status write_subset(pl_run *r, const char *dir, pl_subset subset, int64_t count,
+                              pl_progress_fn progress, void *ctx)
 {
     char folder[4096];
     snprintf(folder, sizeof folder, "%s/%s", dir, pl_subset_name(subset));
     PL_TRY(pl_sys_make_dirs(folder));
     writer w = {.batch = (int)r->build->micro};
     w.samples = pl_arena_new(&w.mem, int64_t, (size_t)w.batch);
-    pl_status rc = w.samples ? open_sinks(&w, p, folder, count) : PL_ERR_MEMORY;
+    pl_status rc = w.samples ? open_sinks(&w, r, subset, folder, count) : PL_ERR_MEMORY;
     if (rc == PL_OK) rc = write_all(r, &w, subset, count, progress, ctx);
     for (int i = 0; w.sinks && i < w.n; i++) pl_npy_writer_free(w.sinks[i].file);
     pl_arena_release(&w.mem);
@@ -198,8 +208,7 @@ pl_status pl_run_generate(pl_run *r, const char *dir, int64_t samples, int64_t e
     int64_t n_train, n_eval = 0;
     PL_TRY(pl__generate_count(r, PL_SUBSET_TRAIN, samples, &n_train));
     if (pl__eval(r)) PL_TRY(pl__generate_count(r, PL_SUBSET_EVAL, eval_samples, &n_eval));
-    PL_TRY(write_subset(r, dir, PL_SUBSET_TRAIN, pl__train(r), n_train, progress, ctx));
-    if (pl__eval(r))
-        PL_TRY(write_subset(r, dir, PL_SUBSET_EVAL, pl__eval(r), n_eval, progress, ctx));
+    PL_TRY(write_subset(r, dir, PL_SUBSET_TRAIN, n_train, progress, ctx));
+    if (pl__eval(r)) PL_TRY(write_subset(r, dir, PL_SUBSET_EVAL, n_eval, progress, ctx));
     return PL_OK;
 }

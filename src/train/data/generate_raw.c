@@ -103,9 +103,10 @@ static pl_status write_prompts(raw *w)
 {
     char path[4096];
     text_row t = {.name = w->feed->text};
-    for (int i = 0; i < pl_program_input_count(pl__train(w->r)); i++)
-        if (strcmp(pl_program_input_name(pl__train(w->r), i), t.name) == 0)
-            t.type = pl_program_input_type(pl__train(w->r), i);
+    pl_type type;
+    const char *name;
+    for (int i = 0; (name = pl__step_input(w->r, i, &type)); i++)
+        if (strcmp(name, t.name) == 0) t.type = type;
     PL_FAIL_IF(t.type.rank < 2, PL_ERR_UNSUPPORTED, "recipe %s reads no text", w->r->recipe->name);
     pl_type all = t.type;
     all.dim[0] = w->count[0] + w->count[1];

@@ -315,8 +315,7 @@ static pl_status open_cache(pl_run *r)
     PL_TRY(pl__classes_match_cache(r));
     return pl_dataset_open(
         dir,
-        &(pl_dataset_opts){
-            .fields = "", .train = pl__train(r), .eval = pl__eval(r), .folded = pl__folded(r)},
+        &(pl_dataset_opts){.fields = "", .train = r, .eval = pl__eval(r), .folded = pl__folded(r)},
         &r->data.dataset);
 }
 
@@ -352,7 +351,7 @@ static pl_status open_arrays(pl_run *r)
         pl_dataset_close(r->data.dataset);
         r->data.dataset = NULL;
     }
-    o.train = pl__train(r);
+    o.train = r;
     return pl_dataset_open(path, &o, &r->data.dataset);
 }
 

@@ -29,9 +29,10 @@ static pl_status row_type(const pl_run *r, pl_type *row)
     const pl_image_feed *f = r->recipe->images;
     PL_FAIL_IF(!f || !f->text, PL_ERR_CONFIG, "recipe %s takes no text: remove data.prompts",
                r->recipe->name);
-    for (int i = 0; i < pl_program_input_count(pl__train(r)); i++) {
-        pl_type t = pl_program_input_type(pl__train(r), i);
-        if (strcmp(pl_program_input_name(pl__train(r), i), f->text) != 0 || t.rank < 1) continue;
+    pl_type t;
+    const char *name;
+    for (int i = 0; (name = pl__step_input(r, i, &t)); i++) {
+        if (strcmp(name, f->text) != 0 || t.rank < 1) continue;
         *row = pl_type_make(t.dtype, t.rank - 1, t.dim + 1);
         return PL_OK;
     }

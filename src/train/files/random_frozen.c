@@ -1,69 +1,123 @@
-/* random_frozen.c - frozen weights that no file fills: a loss network, an autoencoder or a teacher
- * with random weights computes numbers that mean nothing, and no later step mends them.
+/* random_frozen.c - frozen networks that no file fills: a loss network, an autoencoder, a teacher
+ * or a text encoder with random weights computes numbers that mean nothing, and no later step
+ * mends them.
  *
- * The recipe's pl_weights rows say which key fills which slots. pl__slot_read marks the slots that
- * a file filled. A frozen slot of a row whose initial value is random and which is not marked stops
- * the run when the data are real. With generated data, and with allow_random_frozen, the run goes
- * on, and pl_run_start_warning tells. Frozen slots without a row are random by design (a fixed
- * projection), or what the user froze.
+ * Such numbers come from three places:
+ * - A frozen slot whose initial value is random and which no file filled (pl__slot_read and
+ *   own_values.c mark the slots that a file filled). The recipe's pl_weights rows say which key
+ *   fills the slot; init_from fills a slot without a row, such as one that the user froze. Slots of
+ *   pl_recipe.random are random by design.
+ * - Captions without data.embeddings: pl_image_feed.encode stands for the text encoder.
+ * - A cache whose encoder had no weights.
+ * With real data each of them stops the run. With generated data, and with allow_random_frozen, the
+ * run goes on, and pl_run_start_warning tells.
  */
 #include "base/str.h"
 #include "base/sys.h"
+#include "rt/rt_int.h"
+#include "train/data/cache.h"
+#include "train/data/images/image_set.h"
 #include "train/data/source.h"
+#include "train/data/text_set.h"
 
 #include <string.h>
 
 enum { GROUPS = 16 };
 
-/* The slots that one key fills. */
+/* What one key fills. */
 typedef struct group {
-    const char *key, *first; /* first: name of the first slot */
-    int n;
+    const char *key, *first; /* first: name of the first slot, or, with n = 0, what it stands for */
+    int n;                   /* slots */
 } group;
 
-/* Rows of keys predict.* are for predictions alone. */
-static const pl_weights *row_of(const pl_run *r, const char *slot)
+/* The key of a model file, which may fill any slot. */
+static const char *model_key(const pl_run *r)
 {
-    bool predicts = r->purpose.goal == PL_GOAL_PREDICT;
-    for (const pl_weights *w = r->recipe->weights; w && w->key; w++)
-        if ((predicts || strncmp(w->key, "predict.", 8) != 0) && pl_nn_match(w->slots, slot))
-            return w;
-    return NULL;
+    return r->purpose.goal == PL_GOAL_ENCODE ? "data.cache_model" : "init_from";
 }
 
-/* Returns the row of a slot that has, or before loading will keep, its random initial value; NULL:
+/* Returns the key that fills a slot; NULL: none, the slot is random by design. Rows of keys
+ * predict.* are for predictions alone. */
+static const char *key_of(const pl_run *r, const char *slot)
+{
+    bool predicts = r->purpose.goal == PL_GOAL_PREDICT;
+    if (r->recipe->random && pl_nn_match(r->recipe->random, slot)) return NULL;
+    for (const pl_weights *w = r->recipe->weights; w && w->key; w++)
+        if ((predicts || strncmp(w->key, "predict.", 8) != 0) && pl_nn_match(w->slots, slot))
+            return w->key;
+    return model_key(r);
+}
+
+/* Returns the key of a slot that has, or before loading will keep, its random initial value; NULL:
  * the slot is another. frozen: by slot. */
-static const pl_weights *random_row(const pl_run *r, const bool *frozen, int slot, bool loaded)
+static const char *random_key(const pl_run *r, const bool *frozen, int slot, bool loaded)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     if (!frozen[slot] || s->init.kind == PL_INIT_CONST) return NULL;
-    const pl_weights *w = row_of(r, s->name);
-    bool fills = w && (loaded ? r->files.filled[slot] : !pl_config_is_null(r->config, w->key));
-    return fills ? NULL : w;
+    const char *key = key_of(r, s->name);
+    bool fills = key && (loaded ? r->files.filled[slot] : !pl_config_is_null(r->config, key));
+    return fills ? NULL : key;
 }
 
 /* Lists the random slots by the key that fills them; returns the number of keys. */
-static int list_groups(const pl_run *r, const bool *frozen, bool loaded, group *out)
+static int list_slots(const pl_run *r, const bool *frozen, bool loaded, group *out)
 {
     int n = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
-        const pl_weights *w = random_row(r, frozen, i, loaded);
+        const char *key = random_key(r, frozen, i, loaded);
         int k = 0;
-        if (!w) continue;
-        while (k < n && strcmp(out[k].key, w->key) != 0) k++;
+        if (!key) continue;
+        while (k < n && strcmp(out[k].key, key) != 0) k++;
         if (k == GROUPS) continue;
-        if (k == n) out[n++] = (group){.key = w->key, .first = pl_store_slot(r->store, i)->name};
+        if (k == n) out[n++] = (group){.key = key, .first = pl_store_slot(r->store, i)->name};
         out[k].n++;
     }
     return n;
 }
 
+/* ---- texts, caches ------------------------------------------------------------------------ */
+static bool has_input(const pl_graph *g, const char *name)
+{
+    for (uint32_t k = 1; g && name && k < g->n_nodes; k++) {
+        bool source = pl_node_get(g, k)->op->flags & PL_OP_SOURCE && pl_node_slot(g, k) < 0;
+        const char *own = source ? pl_node_name(g, k) : NULL;
+        if (own && strcmp(own, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Name of the input of texts; NULL: the recipe has none. */
+static const char *text_of(const pl_run *r)
+{
+    return r->recipe->images ? r->recipe->images->text : NULL;
+}
+
+/* Whether the programs read text vectors of captions that no file has. */
+static bool encodes_words(const pl_run *r, bool reads_text)
+{
+    bool captions = pl__images_wanted(r) || pl__prompts_wanted(r);
+    return reads_text && captions && r->purpose.goal != PL_GOAL_PREDICT &&
+           r->recipe->images->encode && pl_config_is_null(r->config, "data.embeddings");
+}
+
+/* Whether the samples are outputs of an encoder that had no weights. */
+static bool cache_is_random(const pl_run *r)
+{
+    return r->purpose.goal != PL_GOAL_PREDICT && pl__cache_wanted(r) && pl__cache_seeded(r);
+}
+
+/* ---- telling ------------------------------------------------------------------------------ */
 /* "lpips.weights (31 tensors, lpips.stages.0.0.weight ...), vae.weights (...)" */
 static void describe(const group *g, int n, pl_str *text)
 {
-    for (int i = 0; i < n; i++)
-        pl_str_addf(text, "%s%s (%d tensor%s, %s%s)", i ? ", " : "", g[i].key, g[i].n,
-                    g[i].n == 1 ? "" : "s", g[i].first, g[i].n == 1 ? "" : ", ...");
+    for (int i = 0; i < n; i++) {
+        pl_str_addf(text, "%s%s", i ? ", " : "", g[i].key);
+        if (g[i].n == 0)
+            pl_str_addf(text, " (%s)", g[i].first);
+        else
+            pl_str_addf(text, " (%d tensor%s, %s%s)", g[i].n, g[i].n == 1 ? "" : "s", g[i].first,
+                        g[i].n == 1 ? "" : ", ...");
+    }
 }
 
 static pl_status tell(pl_run *r, const char *data, const char *list)
@@ -78,14 +132,19 @@ static pl_status tell(pl_run *r, const char *data, const char *list)
     return r->files.warning ? PL_OK : PL_ERR_MEMORY;
 }
 
-static pl_status check(pl_run *r, const bool *frozen, bool loaded)
+/* frozen: by slot. reads_text: a program has the input of texts. */
+static pl_status check(pl_run *r, const bool *frozen, bool reads_text, bool loaded)
 {
-    group g[GROUPS];
-    /* a model file, a checkpoint or another phase may fill any slot: only loading tells */
-    const char *model = r->purpose.goal == PL_GOAL_ENCODE ? "data.cache_model" : "init_from";
-    bool others = !pl_config_is_null(r->config, model) || r->files.resume || r->phases.take_from;
-    if (!loaded && others) return PL_OK;
-    int n = list_groups(r, frozen, loaded, g);
+    group g[GROUPS + 2];
+    /* a model file, a checkpoint, another phase or the recipe may fill a slot: loading tells */
+    bool others = !pl_config_is_null(r->config, model_key(r)) || r->files.resume ||
+                  r->phases.take_from || r->recipe->value;
+    int n = loaded || !others ? list_slots(r, frozen, loaded, g) : 0;
+    if (encodes_words(r, reads_text))
+        g[n++] = (group){"data.embeddings",
+                         "text vectors of the captions, which plimsoll embed writes", 0};
+    if (cache_is_random(r))
+        g[n++] = (group){pl__cache_weights_key(r), "of the encoder that filled data.cache", 0};
     if (n == 0) return PL_OK;
     pl_str list = PL_STR_INIT;
     describe(g, n, &list);
@@ -102,11 +161,13 @@ pl_status pl__random_frozen_foresee(pl_run *r, const pl_builder *graphs)
     bool *frozen = pl_sys_alloc((size_t)pl_store_count(r->store) + 1);
     if (!frozen) return PL_ERR_MEMORY;
     pl__frozen_start(r, frozen);
+    bool reads_text = false;
     for (int i = 0; i < graphs->n_step_programs; i++) {
         pl__frozen_unmark(graphs->step_programs[i].run.g, frozen);
         pl__frozen_unmark(graphs->step_programs[i].apply.g, frozen);
+        reads_text |= has_input(graphs->step_programs[i].run.g, text_of(r));
     }
-    pl_status rc = check(r, frozen, false);
+    pl_status rc = check(r, frozen, reads_text, false);
     pl_sys_free(frozen);
     return rc;
 }
@@ -118,7 +179,11 @@ pl_status pl__random_frozen_check(pl_run *r, bool loaded)
     PL_TRY(pl__frozen_list(r));
     if (!r->files.filled) r->files.filled = pl_arena_new(&r->arena, bool, (size_t)slots + 1);
     if (!r->files.filled) return PL_ERR_MEMORY;
-    return check(r, r->files.frozen, loaded);
+    int n;
+    bool reads_text = false;
+    pl_program *const *programs = pl__run_programs(r, &n);
+    for (int i = 0; i < n; i++) reads_text |= has_input(programs[i]->base_graph, text_of(r));
+    return check(r, r->files.frozen, reads_text, loaded);
 }
 
 const char *pl_run_start_warning(const pl_run *r)

@@ -395,7 +395,21 @@ static bool has_arrays(const char *path)
     return pl_array_is_bundle(path) || (n > 4 && strcmp(path + n - 4, ".npy") == 0);
 }
 
-/* A recipe that cannot encode texts looks them up in the prompts that it was trained on. */
+/* Texts without embeddings: pl_image_feed.encode stands for the text encoder, whose weights the
+ * recipe does not have. */
+static pl_status allow_words(pl_prediction *p)
+{
+    PL_FAIL_IF(!pl_config_bool(p->r->config, "allow_random_frozen"), PL_ERR_CONFIG,
+               "recipe %s has no text encoder, and the text vectors of prompts would be random: "
+               "--input is the file of embeddings that `plimsoll embed` writes (.npy), or "
+               "data.prompts and data.embeddings have the prompts; allow_random_frozen=true "
+               "continues with random text vectors",
+               p->r->recipe->name);
+    pl_predict_note(p, "text vectors are random, results mean little: set data.embeddings");
+    return PL_OK;
+}
+
+/* Looks texts up in the prompts that the model was trained on. */
 static pl_status open_known(pl_prediction *p, const pl_type *row)
 {
     const pl_config *c = p->r->config;
@@ -430,7 +444,8 @@ pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t *n)
                   : pl_prompts_open(path, &p->prompts));
     *n = pl_prompts_count(p->prompts);
     PL_FAIL_IF(*n == 0, PL_ERR_DATA, "%s has no prompt", path ? path : "--prompt");
-    return p->r->recipe->images->encode ? PL_OK : open_known(p, row);
+    bool words = p->r->recipe->images->encode && pl_config_is_null(p->r->config, "data.embeddings");
+    return words ? allow_words(p) : open_known(p, row);
 }
 
 pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row, const char **text)
