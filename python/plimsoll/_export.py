@@ -235,7 +235,7 @@ def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     import torch
 
-    shapes = {name: {k: torch.export.Dim.DYNAMIC for k in axes.get(name, {})} for name in inputs}
+    shapes = {name: dict(axes.get(name, {})) for name in inputs}
     made = torch.onnx.export(
         module, tuple(args), kwargs=dict(kwargs), dynamo=True, optimize=False, verbose=False,
         input_names=inputs, output_names=outputs, dynamic_shapes=shapes)

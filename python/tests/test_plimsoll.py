@@ -239,6 +239,20 @@ class Package(unittest.TestCase):
             want = module(data["x"], table[:2] + 1, torch.tensor(2.0)).numpy()
         self.assertLess(abs(numpy.load(made) - want).max(), 1e-5)
 
+    def test_dynamic_dimensions_keep_their_names(self):
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.head = nn.Embedding(11, 4), nn.Linear(4, 11)
+
+            def forward(self, ids):
+                return self.head(self.embed(ids))
+
+        for exporter in ("torchscript", "dynamo"):
+            made = plimsoll.plan(Words(), torch.zeros(2, 5, dtype=torch.int64), dynamic={"ids": {1: "seq"}}, dims={"seq": 9},
+                                 exporter=exporter, batch=3)
+            self.assertTrue(made.fits)
+
     def test_outputs_do_not_take_the_names_of_inputs(self):
         class Same(nn.Module):
             def __init__(self):

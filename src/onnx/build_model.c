@@ -78,6 +78,12 @@ static bool is_wanted(const pl_ox_map *wanted, const pl_ox_node *n)
     return false;
 }
 
+bool pl_ox_is_read(const pl_ox_call *c, int k)
+{
+    const char *name = k < c->n_out ? c->node->output[k] : NULL;
+    return name && name[0] && pl_ox_map_get(c->b->scope->wanted, name);
+}
+
 /* Marks the names that the names in wanted need, from the last node to the first. */
 static pl_status want(pl_ox_map *wanted, pl_ox_node *const *node, size_t n_node)
 {

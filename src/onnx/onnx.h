@@ -198,6 +198,8 @@ typedef struct pl_ox_call {
 /* Returns an error of this node: "Conv node '/conv1/Conv' (output 'x'): ...". */
 pl_status pl_ox_fail(const pl_ox_call *c, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
 
+/* Whether a wanted output of the model needs output k: exporters name outputs that nobody reads. */
+bool pl_ox_is_read(const pl_ox_call *c, int k);
 int64_t pl_ox_elems(const pl_ox_val *v);
 /* Makes a value of the graph; perm NULL: plain. dims come from v's type. */
 pl_ox_val *pl_ox_val_new(pl_ox_build *b, pl_val v, const int *perm);

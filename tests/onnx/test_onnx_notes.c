@@ -1,5 +1,6 @@
 /* test_onnx_notes.c - what the package for Python notes in a file (kinds.c): rows of embeddings
- * without a gradient, and tensors that belong into model files though no node reads them. */
+ * without a gradient, tensors that belong into model files though no node reads them. And outputs
+ * that nobody reads. */
 #include "onnx/onnx.h"
 #include "plimsoll_optim.h"
 #include "tests/lib/test.h"
@@ -150,4 +151,58 @@ TEST(onnx_a_detached_value_ends_the_gradient)
 
     pl_str_release(&m);
     for (int i = 0; i < ROWS * WIDTH; i++) CHECK_NEAR(table[i], (float)i + 1, 0);
+}
+
+/* The program that trains y = Dropout(w, ratio) * x; the node may name its mask, too. */
+static char *dropout_program(float ratio, bool names_mask)
+{
+    static const float w[2] = {1, 2};
+    const int64_t shape[2] = {1, 2};
+    pl_str g = PL_STR_INIT, drop = PL_STR_INIT, node = PL_STR_INIT;
+    put_text(&drop, 1, "w.weight");
+    put_text(&drop, 1, "ratio");
+    put_text(&drop, 1, "on");
+    put_text(&drop, 2, "same");
+    if (names_mask) put_text(&drop, 2, "mask");
+    put_text(&drop, 4, "Dropout");
+    put_message(&g, 1, &drop);
+    put_text(&node, 1, "same");
+    put_text(&node, 1, "x");
+    put_text(&node, 2, "y");
+    put_text(&node, 4, "Mul");
+    put_message(&g, 1, &node);
+    put_tensor(&g, "w.weight", PL_OX_FLOAT, w, sizeof w, 2, shape);
+    put_tensor(&g, "ratio", PL_OX_FLOAT, &ratio, sizeof ratio, 0, NULL);
+    put_tensor(&g, "on", PL_OX_BOOL, &(uint8_t){1}, 1, 0, NULL);
+    put_floats(&g, 11, "x", 2, shape);
+    put_floats(&g, 12, "y", 2, shape);
+    pl_str m = model_of(&g);
+    pl_onnx *o;
+    char *text = NULL;
+    if (pl_ox_open_memory(m.text, m.len, ".", &o) == PL_OK) {
+        model_run r = model_run_new(o, true);
+        pl_onnx_value out = {.name = "y"};
+        pl_status rc = pl_onnx_build(o, r.nn, NULL, 0, NULL, 1, &out);
+        if (rc == PL_OK) pl_output(r.nn->g, "y", out.value);
+        if (model_run_start(&r, rc) == PL_OK) rc = pl_program_print(r.program, &text);
+        (void)rc;
+        model_run_free(&r);
+    }
+    pl_str_release(&m);
+    return text;
+}
+
+/* TorchScript names the mask of every Dropout, also of those that drop nothing. */
+TEST(onnx_a_mask_of_dropout_that_nobody_reads_costs_nothing)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    char *none = dropout_program(0, true), *plain = dropout_program(0.5f, false);
+    char *named = dropout_program(0.5f, true);
+    CHECK(none && plain && named);
+    CHECK_MSG(!strstr(none, "random"), "%s", none);
+    CHECK(strstr(plain, "random"));
+    CHECK_MSG(strcmp(plain, named) == 0, "%s\n%s", plain, named);
+    pl_text_free(none);
+    pl_text_free(plain);
+    pl_text_free(named);
 }

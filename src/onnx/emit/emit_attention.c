@@ -158,7 +158,7 @@ pl_status pl_ox_emit_attention(pl_ox_call *c)
     bool truth = pl_ox_has(c, 3) && c->in[3]->dtype == PL_BOOL && c->in[3]->rank > 0;
     if (truth && c->in[3]->dim[c->in[3]->rank - 1] == a.k->dim[2]) a.keep = c->in[3];
     pl_val scores = PL_NO_VAL;
-    bool wanted = c->n_out > 3 && c->node->output[3] && c->node->output[3][0];
+    bool wanted = pl_ox_is_read(c, 3);
     pl_val y = pl_ox_attend(c->b, &a, wanted ? &scores : NULL);
     if (c->n_out > 1) PL_TRY(pl_ox_set_val(c, 1, a.k));
     if (c->n_out > 2) PL_TRY(pl_ox_set_val(c, 2, a.v));

@@ -209,11 +209,11 @@ pl_status pl_ox_emit_dropout(pl_ox_call *c)
     pl_ox_val *y = v;
     if (p == 0 && pl_ox_attr_int(c, "seed", 0) == DETACH_SEED && pl_dtype_is_float(v->dtype))
         return pl_ox_set(c, 0, pl_stop_gradient(c->g, x), v->perm);
-    bool mask = c->n_out > 1 && c->node->output[1] && c->node->output[1][0];
-    if (c->b->m->training && on != 0 && p > 0 && !mask) {
-        if (p >= 1) return pl_ox_fail(c, PL_ERR_FILE, "a ratio of %g", p);
+    bool mask = pl_ox_is_read(c, 1), drops = c->b->m->training && on != 0 && p > 0;
+    if (drops && p >= 1) return pl_ox_fail(c, PL_ERR_FILE, "a ratio of %g", p);
+    if (drops && !mask) {
         y = pl_ox_val_new(c->b, pl_nn_dropout(c->b->m, x, p), v->perm);
-    } else if (c->b->m->training && on != 0 && mask) {
+    } else if (drops) {
         pl_val u = pl_random_uniform(c->g, pl_nn_key(c->b->m),
                                      pl_type_make(PL_F32, v->rank, pl_val_type(c->g, x).dim));
         pl_val keep = pl_ge(c->g, u, pl_full_like(c->g, u, p));
