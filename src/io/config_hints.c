@@ -1,4 +1,4 @@
-/* config_hints.c - keys that other programs have for what a key here sets.
+/* config_hints.c - keys and values that other programs have for what a key here sets.
  *
  * A user who comes from PyTorch, Lightning, Accelerate, transformers' Trainer or one of the
  * programs that the recipes reproduce types the names of that program. The table gives the key of
@@ -23,6 +23,9 @@ typedef struct hint {
 #define LOGS      "a run folder always has TensorBoard events, CSV files and a report"
 #define ATTENTION "attention never stores its probabilities"
 #define RANKS     "--ranks N trains on N GPUs"
+#define EVAL      "evaluations use the micro-batch of training"
+#define HOST      "--host-memory SIZE lets a plan keep state and activations in host memory"
+#define STEPS     "steps"
 
 static const hint hints[] = {
     /* batches */
@@ -32,6 +35,10 @@ static const hint hints[] = {
     {"total_batch_size", "batch", NULL},
     {"global_batch_size", "batch", NULL},
     {"per_device_train_batch_size", "batch", EFFECTIVE},
+    {"eval_batch_size", NULL, EVAL},
+    {"val_batch_size", NULL, EVAL},
+    {"validation_batch_size", NULL, EVAL},
+    {"per_device_eval_batch_size", NULL, EVAL},
     {"micro_batch_size", "accumulate", "batch / accumulate is the micro-batch"},
     {"accumulation_steps", "accumulate", NULL},
     {"grad_accumulation_steps", "accumulate", NULL},
@@ -52,6 +59,7 @@ static const hint hints[] = {
     {"num_epochs", "train.steps", EPOCHS},
     {"max_epochs", "train.steps", EPOCHS},
     {"num_train_epochs", "train.steps", EPOCHS},
+    {"fast_dev_run", "train.steps", "train.steps=1 eval.batches=1"},
     {"early_stopping_patience", "stop.patience", "evaluations"},
     {"early_stopping_min_delta", "stop.threshold", NULL},
     /* optimiser and schedule */
@@ -59,6 +67,8 @@ static const hint hints[] = {
     {"base_learning_rate", "optim.lr", NULL},
     {"base_lr", "optim.lr", NULL},
     {"wd", "optim.weight_decay", NULL},
+    {"weight_decay_rate", "optim.weight_decay", NULL},
+    {"use_8bit_adam", "optim.state", "8bit"},
     {"optimizer", "optim.name", NULL},
     {"optimiser", "optim.name", NULL},
     {"optimizer_type", "optim.name", NULL},
@@ -73,12 +83,17 @@ static const hint hints[] = {
     {"num_warmup_steps", "schedule.warmup_steps", NULL},
     {"lr_warmup_steps", "schedule.warmup_steps", NULL},
     {"warmup", "schedule.warmup_steps", NULL},
+    {"warmup_ratio", "schedule.warmup_steps", "steps = ratio x train.steps"},
+    {"warmup_epochs", "schedule.warmup_steps", STEPS},
+    {"lr_warmup_epochs", "schedule.warmup_steps", STEPS},
     {"min_lr", "schedule.eta_min", NULL},
     {"min_learning_rate", "schedule.eta_min", NULL},
     {"lr_min", "schedule.eta_min", "a rate, not a factor"},
     {"gradient_clip_val", "clip.norm", NULL},
     {"max_grad_norm", "clip.norm", NULL},
     {"grad_clip", "clip.norm", NULL},
+    {"clip_grad", "clip.norm", NULL},
+    {"grad_norm_clip", "clip.norm", NULL},
     {"grad_clip_value", "clip.norm", "of the whole gradient"},
     {"clip_grad_norm", "clip.norm", NULL},
     {"initial_clipping_norm", "clip.norm", NULL},
@@ -96,6 +111,8 @@ static const hint hints[] = {
     {"fp16", "precision", "precision: fp16"},
     {"bf16", "precision", "precision: bf16"},
     {"torch_dtype", "precision", NULL},
+    {"dtype", "precision", NULL},
+    {"half", "precision", "precision: fp16"},
     {"torch_compile", "compile.mode", "programs are always compiled"},
     {"torch_compile_mode", "compile.mode", NULL},
     {"use_compile", "compile.mode", "programs are always compiled"},
@@ -122,6 +139,12 @@ static const hint hints[] = {
     {"num_nodes", NULL, "mpirun and SLURM start ranks on several machines"},
     {"local_rank", NULL, RANKS},
     {"strategy", "shard", "which state is sharded across ranks"},
+    {"fsdp", "shard", "which state is sharded across ranks"},
+    {"deepspeed", "shard", "which state is sharded across ranks"},
+    {"zero_stage", "shard", "1: optimizer, 2: gradients, 3: weights"},
+    {"cpu_offload", NULL, HOST},
+    {"offload_optimizer", NULL, HOST},
+    {"offload_param", NULL, HOST},
     {"sync_batchnorm", "sync_batch_norm", NULL},
     /* data */
     {"workers", "data.workers", NULL},
@@ -131,6 +154,10 @@ static const hint hints[] = {
     {"pin_memory", NULL, AHEAD},
     {"persistent_workers", NULL, AHEAD},
     {"dataloader_pin_memory", NULL, AHEAD},
+    {"shuffle", NULL, "training samples are shuffled in every epoch, evaluation samples are not"},
+    {"val_split", "data.eval_share", NULL},
+    {"validation_split", "data.eval_share", NULL},
+    {"test_size", "data.eval_share", NULL},
     {"scale_lr", NULL, "optim.lr is the rate that is used"},
     {"data_path", "data.path", NULL},
     {"data_dir", "data.path", NULL},
@@ -158,6 +185,15 @@ static const hint hints[] = {
     {"save_interval", "checkpoint.every", "steps"},
     {"checkpoint_save_interval", "checkpoint.every", "steps"},
     {"every_n_train_steps", "checkpoint.every", NULL},
+    {"save_every", "checkpoint.every", STEPS},
+    {"save_freq", "checkpoint.every", STEPS},
+    {"checkpoint_dir", NULL, FOLDER},
+    {"checkpoints_dir", NULL, FOLDER},
+    {"ckpt_dir", NULL, FOLDER},
+    {"save_path", NULL, FOLDER},
+    {"work_dir", NULL, FOLDER},
+    {"run_name", NULL, FOLDER},
+    {"experiment_name", NULL, FOLDER},
     {"output_dir", NULL, FOLDER},
     {"output_path", NULL, FOLDER},
     {"output_directory", NULL, FOLDER},
@@ -174,6 +210,8 @@ static const hint hints[] = {
     {"save_top_k", "checkpoint.keep", NULL},
     {"log_interval", "train.log_every", NULL},
     {"logging_steps", "train.log_every", NULL},
+    {"print_freq", "train.log_every", NULL},
+    {"callbacks", NULL, "eval.*, checkpoint.*, stop.*, sample.* and on_end do what callbacks do"},
     {"log_every_n_steps", "train.log_every", NULL},
     {"eval_steps", "eval.every", NULL},
     {"eval_interval", "eval.every", "steps"},
@@ -185,6 +223,49 @@ static const hint hints[] = {
     {"batch_frequency", "sample.every", "steps"},
     {NULL, NULL, NULL},
 };
+
+/* Values of a choice, by the key's last name. */
+static const struct {
+    const char *key, *theirs, *ours;
+} values[] = {
+    {"precision", "16", "fp16"},
+    {"precision", "16-mixed", "fp16"},
+    {"precision", "16-true", "fp16"},
+    {"precision", "float16", "fp16"},
+    {"precision", "bf16-mixed", "bf16"},
+    {"precision", "bf16-true", "bf16"},
+    {"precision", "bfloat16", "bf16"},
+    {"precision", "32-true", "fp32"},
+    {"precision", "float32", "fp32"},
+    {"precision", "no", "fp32"},
+    {"name", "CosineAnnealingLR", "cosine"},
+    {"name", "cosine_with_restarts", "cosine"},
+    {"name", "LinearLR", "linear"},
+    {"name", "StepLR", "step"},
+    {"name", "ExponentialLR", "exponential"},
+    {"name", "OneCycleLR", "one_cycle"},
+    {"name", "ConstantLR", "constant"},
+    {"name", "constant_with_warmup", "constant (with schedule.warmup_steps)"},
+    {"name", "ReduceLROnPlateau", "constant (with schedule.plateau.factor)"},
+    {"name", "AdamW8bit", "adamw (with optim.state=8bit)"},
+    {"name", "Adam8bit", "adam (with optim.state=8bit)"},
+    {"shard", "ddp", "none"},
+    {"shard", "fsdp", "weights"},
+    {"shard", "zero1", "optimizer"},
+    {"shard", "zero2", "gradients"},
+    {"shard", "zero3", "weights"},
+    {"checkpointing", "true", "auto"},
+    {"checkpointing", "false", "off"},
+};
+
+const char *pl__config_value_hint(const char *key, const char *text)
+{
+    const char *dot = strrchr(key, '.'), *last = dot ? dot + 1 : key;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        if (strcmp(values[i].key, last) == 0 && strcasecmp(values[i].theirs, text) == 0)
+            return values[i].ours;
+    return NULL;
+}
 
 static const hint *find(const pl_config *c, const char *last)
 {

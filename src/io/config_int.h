@@ -54,6 +54,9 @@ const char *pl__config_expected(pl_config_type type);
 /* Parses node as a value of entry e; memory from the arena. */
 pl_status pl__config_parse(pl_arena *a, const pl_config_entry *e, const config_source *s,
                            const pl_yaml *node, config_value *out) PL_MUST_USE;
+/* Returns the value of a choice that has another name in other programs (config_hints.c); NULL:
+ * none. */
+const char *pl__config_value_hint(const char *key, const char *text);
 /* ---- config_tree.c: values that are trees ---- */
 /* Copies a tree into the arena; NULL when out of memory. Nodes of an override lose their location:
  * line 0. */

@@ -246,6 +246,8 @@ static pl_status parse_choice(pl_arena *a, const pl_config_entry *e, const confi
         }
         p += n + (p[n] == '|');
     }
+    const char *meant = pl__config_value_hint(e->key, node->text);
+    if (meant) snprintf(near, sizeof near, "; did you mean %s?", meant);
     return pl__config_fail(s, node, "%s: \"%.40s\" is not one of %.200s%s", e->key, node->text,
                            e->choices, near);
 }

@@ -246,6 +246,17 @@ TEST(convert_hints_are_keys_and_reach_the_message)
         CHECK(pl_config_hint(c, known[i][0], &ours, &note));
         CHECK_MSG(strcmp(ours, known[i][1]) == 0, "%s -> %s", known[i][0], ours);
     }
+    static const struct {
+        const char *set, *want;
+    } values[] = {{"precision=16-mixed", "did you mean fp16?"},
+                  {"precision=bf16-mixed", "did you mean bf16?"},
+                  {"schedule.name=CosineAnnealingLR", "did you mean cosine?"},
+                  {"shard=fsdp", "did you mean weights?"},
+                  {"checkpointing=true", "did you mean auto?"}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        CHECK_INT(pl_config_override(c, values[i].set), PL_ERR_CONFIG);
+        CHECK_MSG(strstr(pl_error_text(), values[i].want), "%s", pl_error_text());
+    }
     pl_config_free(c);
 }
 
