@@ -169,13 +169,17 @@ static pl_status copy_attr(pl_graph *g, const pl_op *op, const void *attr, void 
     return PL_OK;
 }
 
+/* Inputs of a node whose types need no memory of the graph. */
+enum { FEW = 16 };
+
+/* Points *types to the types of the inputs: in `few`, or, where they are many, in the arena. */
 static pl_status gather_inputs(pl_graph *g, const pl_op *op, int n_in, const pl_val *in,
-                               pl_type **types)
+                               pl_type *few, pl_type **types)
 {
     PL_FAIL_IF(n_in < op->min_in || (op->max_in >= 0 && n_in > op->max_in) || n_in > 65535,
                PL_ERR_ARG, "%s takes %d to %d inputs, got %d", op->name, op->min_in, op->max_in,
                n_in);
-    *types = pl_arena_new(&g->arena, pl_type, n_in + PL_MAX_OUT);
+    *types = n_in <= FEW ? few : pl_arena_new(&g->arena, pl_type, n_in);
     if (!*types) return PL_ERR_MEMORY;
     for (int i = 0; i < n_in; i++) {
         PL_FAIL_IF(in[i].id >= g->n_vals, PL_ERR_ARG, "%s: input %d is not a value of this graph",
@@ -206,13 +210,14 @@ static pl_status append(pl_graph *g, const pl_op *op, const void *attr, int n_in
                         uint32_t *node)
 {
     void *own;
-    pl_type *types = NULL;
+    pl_type few[FEW], *types = NULL, out[PL_MAX_OUT];
     pl_arena_mark mark = pl_arena_mark_get(&g->arena);
     PL_TRY(copy_attr(g, op, attr, &own));
-    PL_TRY(gather_inputs(g, op, n_in, in, &types));
-    pl_type out[PL_MAX_OUT];
+    pl_arena_mark kept = pl_arena_mark_get(&g->arena);
+    PL_TRY(gather_inputs(g, op, n_in, in, few, &types));
     memset(out, 0, sizeof out);
     pl_status rc = infer_outputs(op, types, n_in, own, out);
+    pl_arena_rewind(&g->arena, kept);
     if (rc == PL_OK && (!RESERVE(g, nodes, 1) || !RESERVE(g, edges, (uint32_t)n_in) ||
                         !RESERVE(g, vals, PL_MAX_OUT)))
         rc = PL_ERR_MEMORY;

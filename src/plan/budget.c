@@ -30,8 +30,10 @@ struct pl_budget {
     uint64_t minimum;            /* smallest arena or size found so far; 0: none */
     bool minimum_final;          /* final: searches find no smaller one */
     uint64_t minimum_held;       /* the part of it that is host memory of its plan */
+    uint64_t minimum_enough;     /* with levels: see pl_budget_minimum */
     uint64_t refused;            /* the largest arena for which a search found no plan */
     const pl_level_opts *levels; /* NULL: the device only */
+    pl__level_list lists[PL__LEVEL_LISTS];
 };
 
 /* ---- the search ------------------------------------------------------------------------- */
@@ -55,6 +57,7 @@ static pl_status need_search(pl_budget *b)
     f->base = &b->base;
     f->counts = b->counts;
     f->spread = b->levels != NULL;
+    f->lists = b->lists;
     f->units = (pl_problem){.g = b->base.g, .units = b->base.units, .opts = &b->opts};
     pl_status rc = pl__search_describe(f);
     if (rc != PL_OK) {
@@ -131,15 +134,24 @@ pl_status pl_budget_new(const pl_budget_base *base, enum pl_checkpointing how, p
 void pl_budget_free(pl_budget *b)
 {
     if (!b) return;
-    free_search(b->search);
+    pl_budget_trim(b);
     pl__expanded_plan_free(b->set);
     pl_sys_free(b);
 }
 
-void pl_budget_trim(pl_budget *b)
+void pl_budget_pause(pl_budget *b)
 {
     free_search(b->search);
     b->search = NULL;
+}
+
+void pl_budget_trim(pl_budget *b)
+{
+    pl_budget_pause(b);
+    for (int i = 0; i < PL__LEVEL_LISTS; i++) {
+        pl_sys_free(b->lists[i].unit);
+        b->lists[i] = (pl__level_list){0};
+    }
 }
 
 void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes)
@@ -212,21 +224,22 @@ static uint64_t host_bytes_of(const pl_expanded_plan *t)
     return t && t->host_bytes ? t->host_bytes : pl_expanded_plan_bytes(t);
 }
 
-/* Plans with moves are limited by their arena. */
-bool pl_budget_limits_size(const pl_budget *b)
-{
-    return b->counts && !b->levels;
-}
-
 bool pl_budget_may_keep_all(const pl_budget *b)
 {
     return b->how != PL_CHECKPOINT_BLOCKS && !has_homes(b);
 }
 
+uint64_t pl_budget_held_guess(const pl_budget *b)
+{
+    const pl_budget_base *a = &b->base;
+    if (!b->counts || !has_homes(b)) return 0;
+    return pl_graph_bytes(a->g) + a->units->arena.total + a->keep_all->mem.total;
+}
+
 /* Returns what budgets limit. */
 static uint64_t size_of(const pl_budget *b, const pl_expanded_plan *t)
 {
-    return arena_of(b, t) + (pl_budget_limits_size(b) ? host_bytes_of(t) : 0);
+    return arena_of(b, t) + (b->counts ? host_bytes_of(t) : 0);
 }
 
 pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget)
@@ -259,12 +272,11 @@ const pl_expanded_plan *pl_budget_plan(const pl_budget *b)
 pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes)
 {
     if (b->levels) {
-        if (!b->minimum) {
+        if (!b->minimum || b->minimum_enough != enough) {
             PL_TRY(need_search(b));
-            PL_TRY(pl__search_levels_minimum(b->search, b->levels, b->how, may_stay(b), &b->minimum,
-                                             &b->minimum_held));
-            if (!b->counts) b->minimum_held = 0;
-            b->minimum += b->minimum_held;
+            PL_TRY(pl__search_levels_minimum(b->search, b->levels, b->how, may_stay(b), enough,
+                                             &b->minimum, &b->minimum_held));
+            b->minimum_enough = enough;
             b->minimum_final = true;
         }
     } else if (b->how != PL_CHECKPOINT_AUTO) {

@@ -57,8 +57,10 @@ void pl_budget_free(pl_budget *b); /* NULL is fine */
 void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes);
 /* Whether budgets and minima include the host memory of plans. Before the first search. */
 void pl_budget_count_plans(pl_budget *b, bool count);
-bool pl_budget_limits_size(const pl_budget *b);  /* budgets limit the size, not the arena alone */
 bool pl_budget_may_keep_all(const pl_budget *b); /* the keep-all plan may run */
+/* Returns about the host memory of a plan with levels, before one is made; 0: it does not count, or
+ * the keep-all plan may run. */
+uint64_t pl_budget_held_guess(const pl_budget *b);
 
 /* Lets later plans use levels below the device (borrowed; NULL: the device only), and forgets what
  * earlier searches found. The plan that is set stays until the next pl_budget_set; that must follow
@@ -97,6 +99,9 @@ pl_budget_figures pl_budget_figures_get(const pl_budget *b);
 
 /* Frees what only searches need; the plan and the figures stay, except asked and packed. */
 void pl_budget_trim(pl_budget *b);
+/* The same between two searches with levels: a few lists stay that the next search asks for
+ * again. */
+void pl_budget_pause(pl_budget *b);
 
 /* Returns the host memory of a plan and its graph; 0 for NULL. */
 uint64_t pl_expanded_plan_bytes(const pl_expanded_plan *t);

@@ -5,6 +5,7 @@
  *   budget_minimum.c    the smallest arena for which a plan is found
  *   budget_candidate.c  lists of units: asked for, measured, packed
  *   budget_levels.c     plans with moves below the device
+ *   budget_lists.c      lists that these start from
  *   budget_problem.c    the program as the recompute planner sees it, and the lower bound
  */
 #ifndef PL_PLAN_BUDGET_INT_H
@@ -16,6 +17,17 @@
 
 /* PL__CLOSE_RUNGS: rungs of the ladder, and also the fine steps at which recompute is undone. */
 enum { PL__MAX_CANDIDATES = 600, PL__CLOSE_RUNGS = 400 };
+/* Lists that plans with moves start from, with the keep-all order. */
+enum { PL__LEVEL_LISTS = 12 };
+
+/* An answer of the recompute planner to a question of budget_levels.c. It does not depend on where
+ * slots live, so it outlasts the search: searches for many choices of slots ask the same. */
+typedef struct pl__level_list {
+    bool known;     /* it was asked */
+    uint32_t *unit; /* ids; NULL: no plan */
+    uint32_t n;
+    double cost_ns;
+} pl__level_list;
 
 /* A list of units, the question that the recompute planner answered with it, and its figures. */
 typedef struct pl__candidate {
@@ -61,6 +73,7 @@ typedef struct pl__search {
     pl_expanded_plan *packed; /* of the candidate packed last; NULL: none, or handed out */
     uint32_t packed_of;       /* candidate, index + 1 */
     uint32_t n_asked, n_packed; /* see pl_budget_figures */
+    pl__level_list *lists;      /* PL__LEVEL_LISTS, of the pl_budget */
     uint32_t fastest_list; /* of the last estimate with levels, see budget_levels.c; 0: none fits */
 } pl__search;
 
@@ -114,11 +127,12 @@ pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_
 pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
                                      enum pl_checkpointing how, uint64_t arena_budget,
                                      double *ns) PL_MUST_USE;
-/* Finds a small arena; for it and all larger ones pl__search_levels finds a plan. stays: plans
- * without moves count. *held: host memory of its plan. */
+/* Finds a small budget; for it and all larger ones pl__search_levels finds a plan. stays: plans
+ * without moves count. enough: an arena of so many bytes need not be smaller. *held: the part of it
+ * that is host memory of its plan. */
 pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
-                                    enum pl_checkpointing how, bool stays, uint64_t *arena_bytes,
-                                    uint64_t *held) PL_MUST_USE;
+                                    enum pl_checkpointing how, bool stays, uint64_t enough,
+                                    uint64_t *bytes, uint64_t *held) PL_MUST_USE;
 /* Sets a lower bound, quickly: no plan with these levels has a smaller arena. */
 pl_status pl__search_levels_bound(pl__search *f, const pl_level_opts *levels,
                                   uint64_t *bytes) PL_MUST_USE;

@@ -8,45 +8,22 @@
  *
  * The schedule knows in-place reuse and gaps between buffers only roughly. So an option is
  * scheduled with a smaller target until the measured bytes fit. Where none of them does, the plan
- * with the smallest arena is made, as for the minimum: no budget above the minimum is refused.
+ * with the smallest size is made, as for the minimum: no budget above the minimum is refused.
  *
  * Invariant: the plan was packed within the budget and passed pl_plan_check. The lists and most
  * targets do not depend on the budget, so a larger budget considers most of what a smaller one
- * does. Cost: LISTS questions to the recompute planner without search, an estimate for each option,
- * some expansions and packings; for the minimum three packings, and three for each of two lists
- * where a level below the device is full.
+ * does. Cost: a question to the recompute planner for each list, without search, an estimate for
+ * each option, some expansions and packings; for the minimum three packings, and three for each of
+ * two lists where a level below the device is full.
  */
 #include "base/sys.h"
-#include "plan/budget_int.h"
+#include "plan/budget_levels_int.h"
 
 #include <math.h>
 #include <string.h>
 
-/* LISTS: with the keep-all order. RUNGS: targets of a list below the budget. KEPT: options that may
- * be planned. */
-enum { LISTS = 12, RUNGS = 1, KEPT = 6, TARGETS = 6 };
-
-typedef struct option {
-    uint32_t list;
-    uint64_t target;
-    double ns; /* estimated */
-} option;
-
-typedef struct levels_search {
-    pl__search *f;
-    const pl_level_opts *levels;
-    uint64_t budget; /* UINT64_MAX: no limit */
-    bool quick;      /* only estimates */
-    pl_expanded_plan *best;
-    pl_arena mem;
-    /* Graphs without moves; 0: the keep-all order. Of the others one at a time: their memory counts
-     * on the host. */
-    pl_expanded_plan *still[LISTS];
-    double *cost[LISTS];     /* per unit of the graph */
-    uint32_t n_lists;        /* lists after this one do not exist */
-    option option[KEPT + 1]; /* fastest first */
-    uint32_t n_options;
-} levels_search;
+/* TARGETS: of an option that does not fit at first. RUNGS: targets of a list below the budget. */
+enum { TARGETS = 6, RUNGS = 1 };
 
 /* ---- one list ----------------------------------------------------------------------------- */
 /* Makes the graph with moves of a graph without; its units become runs of the base's units. */
@@ -99,7 +76,7 @@ static pl_status predict(const pl_budget_base *b, const pl_level_opts *levels, p
     return rc;
 }
 
-static pl_level_problem problem_of(const levels_search *s, uint32_t list)
+static pl_level_problem problem_of(const pl__levels_search *s, uint32_t list)
 {
     const pl_expanded_plan *still = s->still[list];
     return (pl_level_problem){.g = still->x->g,
@@ -115,8 +92,8 @@ static uint64_t no_limit(uint64_t bytes)
     return bytes == UINT64_MAX ? 0 : bytes;
 }
 
-static pl_status schedule_once(levels_search *s, uint32_t list, uint64_t target, uint64_t budget,
-                               pl_expanded_plan *t, uint64_t *peak)
+static pl_status schedule_once(pl__levels_search *s, uint32_t list, uint64_t target,
+                               uint64_t budget, pl_expanded_plan *t, uint64_t *peak)
 {
     pl_arena mem = PL_ARENA_INIT;
     pl_list_move *moves;
@@ -130,21 +107,41 @@ static pl_status schedule_once(levels_search *s, uint32_t list, uint64_t target,
     return rc == PL_OK ? predict(s->f->base, s->levels, t) : rc;
 }
 
-static pl_status new_plan(pl_expanded_plan **out)
+/* Returns the host memory of a plan where that counts. Of a list that is not packed the tables are
+ * estimated from those of the keep-all plan. */
+static uint64_t held_of(const pl__levels_search *s, const pl_expanded_plan *t)
 {
-    *out = pl_sys_alloc(sizeof **out);
-    return *out ? PL_OK : PL_ERR_MEMORY;
+    const pl_plan *all = s->f->base->keep_all;
+    if (!s->f->counts) return 0;
+    uint64_t tables = t->plan ? 0 : all->mem.total / (all->n_order + 1) * t->x->n_order;
+    return pl_expanded_plan_bytes(t) + tables;
+}
+
+/* Returns what a budget leaves to the arena of a plan, at least 1. */
+static uint64_t arena_left(const pl__levels_search *s, const pl_expanded_plan *t)
+{
+    uint64_t held = held_of(s, t);
+    if (s->budget == UINT64_MAX) return s->budget;
+    return s->budget > held ? s->budget - held : 1;
+}
+
+/* Returns by how many bytes an arena is too large for the budget. */
+static uint64_t over_by(const pl__levels_search *s, const pl_expanded_plan *t, uint64_t arena)
+{
+    uint64_t left = arena_left(s, t);
+    return arena > left ? arena - left : 0;
 }
 
 /* Packs t; *over: how many bytes its arena is too large. */
-static pl_status pack(const levels_search *s, pl_expanded_plan *t, uint64_t *over)
+static pl_status pack(const pl__levels_search *s, pl_expanded_plan *t, uint64_t *over)
 {
+    uint64_t left = s->enough ? s->enough : arena_left(s, t);
     t->opts.quick = true;
-    t->opts.enough = s->budget == UINT64_MAX ? UINT64_MAX / 2 : s->budget;
+    t->opts.enough = left == UINT64_MAX ? UINT64_MAX / 2 : left;
     s->f->n_packed++;
     PL_TRY(pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan));
     PL_TRY(pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan));
-    *over = t->plan->arena_bytes > s->budget ? t->plan->arena_bytes - s->budget : 0;
+    *over = over_by(s, t, t->plan->arena_bytes);
     return pl__search_stopped(s->f);
 }
 
@@ -158,17 +155,17 @@ static bool levels_fit(const pl_level_opts *o, const pl_plan *p)
 
 /* Plans an option, asks for less until it fits, and keeps the plan if it is faster than the best.
  * The target falls with the budget. */
-static pl_status try_option(levels_search *s, const option *o)
+static pl_status try_option(pl__levels_search *s, const pl__level_option *o)
 {
-    uint64_t budget = s->budget, target = o->target;
+    uint64_t budget = arena_left(s, s->still[o->list]), target = o->target;
     pl_status rc = PL_OK;
     for (int k = 0; k < TARGETS && rc == PL_OK; k++) {
         pl_expanded_plan *t;
         uint64_t peak, over = 0;
-        PL_TRY(new_plan(&t));
+        PL_TRY(pl__levels_new_plan(&t));
         rc = schedule_once(s, o->list, target, budget, t, &peak);
         bool faster = rc == PL_OK && (!s->best || t->total_ns < s->best->total_ns);
-        if (rc == PL_OK && peak > s->budget) over = peak - s->budget;
+        if (rc == PL_OK) over = over_by(s, t, peak);
         if (faster && !over) rc = pack(s, t, &over);
         bool good = rc == PL_OK && faster && !over && levels_fit(s->levels, t->plan);
         if (good) {
@@ -185,106 +182,8 @@ static pl_status try_option(levels_search *s, const option *o)
     return rc;
 }
 
-/* ---- lists ---------------------------------------------------------------------------------- */
-/* Adds a graph as a list; its units are runs of the base's units. */
-static pl_status add_graph(levels_search *s, uint32_t list, pl_expanded_plan *still)
-{
-    const pl_expansion *x = still->x;
-    double *cost = s->cost[list];
-    if (!cost) cost = pl_arena_new(&s->mem, double, x->units->n + 1);
-    s->still[list] = still;
-    s->cost[list] = cost;
-    if (list >= s->n_lists) s->n_lists = list + 1;
-    for (uint32_t i = 0; cost && i < x->units->n; i++) cost[i] = s->f->base->cost_ns[x->base[i]];
-    return cost ? PL_OK : PL_ERR_MEMORY;
-}
-
-/* The keep-all order needs no expansion of its own. */
-static pl_status add_keep_all(levels_search *s)
-{
-    const pl_budget_base *b = s->f->base;
-    pl_expansion *x = pl_arena_new(&s->mem, pl_expansion, 1);
-    pl_expanded_plan *still = pl_arena_new(&s->mem, pl_expanded_plan, 1);
-    if (!x || !still) return PL_ERR_MEMORY;
-    *x = (pl_expansion){.g = (pl_graph *)(uintptr_t)b->g, /* only read */
-                        .units = (pl_units *)(uintptr_t)b->units,
-                        .base = pl_arena_new(&s->mem, uint32_t, b->units->n + 1),
-                        .recomputed = pl_arena_new(&s->mem, bool, b->units->n + 1),
-                        .order = s->f->order,
-                        .n_order = b->keep_all->n_order};
-    *still = (pl_expanded_plan){.x = x, .opts = *b->opts};
-    still->opts.fixed_order = x->order;
-    if (!x->base || !x->recomputed) return PL_ERR_MEMORY;
-    for (uint32_t i = 0; i < b->units->n; i++) x->base[i] = i;
-    return add_graph(s, 0, still);
-}
-
-/* Makes the graph of a list of the recompute planner: with further runs that cost less than moves,
- * and with updates where the old values are not read later. */
-static pl_status expand_asked(const levels_search *s, const pl_recompute_plan *plan,
-                              pl_expanded_plan *still)
-{
-    const pl_budget_base *b = s->f->base;
-    pl_arena mem = PL_ARENA_INIT;
-    uint32_t *list, n = plan->n;
-    pl_plan_opts opts = *b->opts;
-    pl_level_problem p = {.g = b->g,
-                          .units = b->units,
-                          .opts = &opts,
-                          .n = n,
-                          .cost_ns = b->cost_ns,
-                          .levels = s->levels};
-    pl_status rc = pl__list_units(s->f, plan, &mem, &list);
-    opts.fixed_order = list;
-    if (rc == PL_OK) rc = pl_level_repeat_cheap(&p, &mem, &list, &n);
-    if (rc == PL_OK) rc = pl_level_delay_updates(b->g, b->units, list, n);
-    if (rc == PL_OK) rc = pl__expand_list(b, list, n, still);
-    pl_arena_release(&mem);
-    return rc;
-}
-
-/* Adds list k of the recompute planner: a budget of the keep-all bytes that is smaller by a sixth
- * from list to list, the last ones by a third. *added: there is one, and its units take less than
- * `most`. */
-static pl_status add_recompute(levels_search *s, uint32_t k, double most, bool *added)
-{
-    pl__search *f = s->f;
-    pl__candidate *c = NULL;
-    pl_expanded_plan *still;
-    uint64_t asked = f->keep_all_bytes;
-    for (uint32_t i = 0; i < k; i++) asked -= asked / (i < 9 ? 6 : 3);
-    *added = false;
-    if (asked >= f->bound) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked}, &c));
-    if (!c || c->plan->cost_ns >= most) return PL_OK;
-    PL_TRY(new_plan(&still));
-    pl_status rc = expand_asked(s, c->plan, still);
-    if (rc != PL_OK) {
-        pl__expanded_plan_free(still);
-        return rc;
-    }
-    *added = true;
-    return add_graph(s, k, still);
-}
-
-/* Frees the graphs of all lists that recompute. */
-static void free_graphs(levels_search *s)
-{
-    for (uint32_t i = 1; i < LISTS; i++) {
-        pl__expanded_plan_free(s->still[i]);
-        s->still[i] = NULL;
-    }
-}
-
-static void free_lists(levels_search *s)
-{
-    free_graphs(s);
-    pl_arena_release(&s->mem);
-    memset(s->cost, 0, sizeof s->cost);
-    s->n_lists = s->n_options = 0;
-}
-
 /* ---- options ------------------------------------------------------------------------------- */
-static void keep_option(levels_search *s, option o)
+static void keep_option(pl__levels_search *s, pl__level_option o)
 {
     uint32_t at = s->n_options;
     while (at && s->option[at - 1].ns > o.ns) {
@@ -292,39 +191,41 @@ static void keep_option(levels_search *s, option o)
         at--;
     }
     s->option[at] = o;
-    if (s->n_options < KEPT) s->n_options++;
+    if (s->n_options < PL__LEVEL_KEPT) s->n_options++;
 }
 
 /* Estimates one option; *ns is HUGE_VAL where it does not fit. *waits: units wait for moves. */
-static pl_status estimate(levels_search *s, uint32_t list, uint64_t target, double *ns, bool *waits)
+static pl_status estimate(pl__levels_search *s, uint32_t list, uint64_t target, double *ns,
+                          bool *waits)
 {
     pl_arena mem = PL_ARENA_INIT;
     pl_level_problem p = problem_of(s, list);
     pl_list_move *moves;
     uint32_t n;
-    uint64_t peak;
+    uint64_t peak, budget = arena_left(s, s->still[list]);
     pl_level_times times = {0};
+    if (target > budget) target = budget;
     pl_status rc =
-        pl_level_schedule(&p, no_limit(target), no_limit(s->budget), &mem, &moves, &n, &peak);
+        pl_level_schedule(&p, no_limit(target), no_limit(budget), &mem, &moves, &n, &peak);
     if (rc == PL_OK) rc = pl_level_estimate(&p, moves, n, NULL, NULL, &times);
     pl_arena_release(&mem);
-    *ns = rc == PL_OK && peak <= s->budget ? times.total_ns : HUGE_VAL;
+    *ns = rc == PL_OK && peak <= budget ? times.total_ns : HUGE_VAL;
     *waits = *ns == HUGE_VAL || times.wait_ns > times.total_ns / 1000;
-    if (*ns < HUGE_VAL) keep_option(s, (option){list, target, *ns});
+    if (*ns < HUGE_VAL) keep_option(s, (pl__level_option){list, target, *ns});
     return rc;
 }
 
 /* Estimates a list with targets below the budget, as long as they are not slower twice. */
-static pl_status estimate_rungs(levels_search *s, uint32_t list, double best)
+static pl_status estimate_rungs(pl__levels_search *s, uint32_t list, double best)
 {
     double ns;
     bool waits;
     int slower = 0;
-    uint64_t rung = s->f->keep_all_bytes;
+    uint64_t rung = s->f->keep_all_bytes, budget = arena_left(s, s->still[list]);
     for (int k = 0; k < RUNGS && slower < 2;) {
         rung -= rung / 8;
         if (!rung) break;
-        if (rung >= s->budget) continue;
+        if (rung >= budget) continue;
         k++;
         PL_TRY(estimate(s, list, rung, &ns, &waits));
         slower = ns >= best ? slower + 1 : 0;
@@ -360,136 +261,150 @@ static pl_status find_bound(const pl__search *f, const pl_level_opts *levels, ui
 /* Estimates every list with the budget as its target; ns: filled per list. None is faster than its
  * units. The lists recompute more and more: after one that waits for no move all are slower. A
  * quick look leaves out lists that recompute much less than the fastest list of the look before. */
-static pl_status estimate_lists(levels_search *s, enum pl_checkpointing how, double ns[LISTS])
+static pl_status estimate_lists(pl__levels_search *s, enum pl_checkpointing how,
+                                double ns[PL__LEVEL_LISTS])
 {
     /* less waiting than a CLOSE-th of a step is not worth recompute */
     enum { CLOSE_LISTS = 3, CLOSE = 100 };
     double least = units_ns(s->f);
     bool added = true, waits = true;
-    PL_TRY(add_keep_all(s));
+    PL_TRY(pl__levels_add_keep_all(s));
     PL_TRY(estimate(s, 0, s->budget, &ns[0], &waits));
     if (how == PL_CHECKPOINT_OFF || s->levels->only_moves || s->budget == UINT64_MAX) return PL_OK;
-    for (uint32_t k = 1; k < LISTS && added && waits; k++) {
+    for (uint32_t k = 1; k < PL__LEVEL_LISTS && added && waits; k++) {
         double best = s->n_options ? s->option[0].ns : HUGE_VAL;
         if (s->quick && k + CLOSE_LISTS < s->f->fastest_list) continue;
         if (best <= least + least / CLOSE) break;
-        PL_TRY(add_recompute(s, k, best, &added));
+        PL_TRY(pl__levels_add_recompute(s, k, best, &added));
         if (added) PL_TRY(estimate(s, k, s->budget, &ns[k], &waits));
-        free_graphs(s);
+        pl__levels_free_graphs(s);
         PL_TRY(pl__search_stopped(s->f));
     }
     return PL_OK;
 }
 
 /* Estimates all options: further targets only of lists that are nearly as fast as the fastest. */
-static pl_status estimate_all(levels_search *s, enum pl_checkpointing how)
+static pl_status estimate_all(pl__levels_search *s, enum pl_checkpointing how)
 {
     enum { NEAR = 16 };
-    double ns[LISTS];
+    double ns[PL__LEVEL_LISTS];
     uint64_t bound;
     bool added = true;
-    for (int k = 0; k < LISTS; k++) ns[k] = HUGE_VAL;
+    for (int k = 0; k < PL__LEVEL_LISTS; k++) ns[k] = HUGE_VAL;
     PL_TRY(find_bound(s->f, s->levels, &bound));
     if (bound > s->budget) return PL_OK;
     PL_TRY(estimate_lists(s, how, ns));
     double best = s->n_options ? s->option[0].ns : HUGE_VAL;
-    for (uint32_t k = 0; k < LISTS && s->budget != UINT64_MAX; k++) {
+    for (uint32_t k = 0; k < PL__LEVEL_LISTS && s->budget != UINT64_MAX; k++) {
         if (ns[k] == HUGE_VAL || ns[k] > best + best / NEAR) continue;
-        if (k) PL_TRY(add_recompute(s, k, HUGE_VAL, &added));
+        if (k) PL_TRY(pl__levels_add_recompute(s, k, HUGE_VAL, &added));
         if (added) PL_TRY(estimate_rungs(s, k, ns[k]));
-        free_graphs(s);
+        pl__levels_free_graphs(s);
     }
     return PL_OK;
 }
 
-static pl_status search(levels_search *s, enum pl_checkpointing how)
+static pl_status search(pl__levels_search *s, enum pl_checkpointing how)
 {
     pl_status rc = estimate_all(s, how);
     for (uint32_t i = 0; i < s->n_options && rc == PL_OK; i++) {
-        const option *o = &s->option[i];
+        const pl__level_option *o = &s->option[i];
         bool added = true;
         if (s->best && o->ns >= s->best->total_ns) continue;
         if (!s->still[o->list]) {
-            free_graphs(s);
-            rc = add_recompute(s, o->list, HUGE_VAL, &added);
+            pl__levels_free_graphs(s);
+            rc = pl__levels_add_recompute(s, o->list, HUGE_VAL, &added);
         }
         if (rc == PL_OK && added) rc = try_option(s, o);
     }
-    free_lists(s);
+    pl__levels_free_lists(s);
     return rc;
 }
 
 pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,
                                      enum pl_checkpointing how, uint64_t arena_budget, double *ns)
 {
-    levels_search s = {.f = f, .levels = levels, .budget = arena_budget, .quick = true};
+    pl__levels_search s = {.f = f, .levels = levels, .budget = arena_budget, .quick = true};
     pl_status rc = estimate_all(&s, how);
     *ns = s.n_options ? s.option[0].ns : HUGE_VAL;
     f->fastest_list = s.n_options ? s.option[0].list : 0;
-    free_lists(&s);
+    pl__levels_free_lists(&s);
     return rc;
 }
 
 /* ---- the smallest plan --------------------------------------------------------------------- */
-/* Whether the best plan is within the budget. */
-static bool is_within(const levels_search *s)
+static uint64_t size_of(const pl__levels_search *s, const pl_expanded_plan *t)
 {
-    return s->best && s->best->plan->arena_bytes <= s->budget;
+    return t ? t->plan->arena_bytes + held_of(s, t) : UINT64_MAX;
+}
+
+/* Whether the best plan ends the search for the smallest one. */
+static bool is_within(const pl__levels_search *s)
+{
+    if (s->enough) return s->best && s->best->plan->arena_bytes <= s->enough;
+    return size_of(s, s->best) <= s->budget;
+}
+
+/* Plans a list with a target, and keeps the plan if it is the smallest. */
+static pl_status try_target(pl__levels_search *s, uint32_t list, uint64_t target)
+{
+    pl_expanded_plan *t;
+    uint64_t peak, over, least = size_of(s, s->best);
+    PL_TRY(pl__levels_new_plan(&t));
+    pl_status rc = schedule_once(s, list, target, target, t, &peak);
+    bool smaller = rc == PL_OK && peak < least;
+    if (smaller) rc = pack(s, t, &over);
+    smaller = smaller && rc == PL_OK && size_of(s, t) < least && levels_fit(s->levels, t->plan);
+    pl__expanded_plan_free(smaller ? s->best : t);
+    if (smaller) s->best = t;
+    return rc;
 }
 
 /* Plans a list with targets below the bound: then everything leaves that can, fetches begin as late
- * as possible, and packing has most freedom. Keeps the plan with the smallest arena, and ends at
- * one within the budget. */
-static pl_status try_tight(levels_search *s, uint32_t list, uint64_t bound)
+ * as possible, and packing has most freedom. Keeps the smallest plan, and ends at one within the
+ * budget. */
+static pl_status try_tight(pl__levels_search *s, uint32_t list, uint64_t bound)
 {
     const uint64_t target[] = {bound / 2 + 1, 1, bound / 4 * 3 + 1};
-    for (size_t k = 0; k < sizeof target / sizeof *target && !is_within(s); k++) {
-        pl_expanded_plan *t;
-        uint64_t peak, over, least = s->best ? s->best->plan->arena_bytes : UINT64_MAX;
-        PL_TRY(new_plan(&t));
-        pl_status rc = schedule_once(s, list, target[k], target[k], t, &peak);
-        bool smaller = rc == PL_OK && peak < least;
-        if (smaller) rc = pack(s, t, &over);
-        smaller = smaller && rc == PL_OK && t->plan->arena_bytes < least &&
-                  levels_fit(s->levels, t->plan);
-        pl__expanded_plan_free(smaller ? s->best : t);
-        if (smaller) s->best = t;
-        PL_TRY(rc);
-    }
+    for (size_t k = 0; k < sizeof target / sizeof *target && !is_within(s); k++)
+        PL_TRY(try_target(s, list, target[k]));
     return PL_OK;
 }
 
 /* Whether the best plan is much larger than the bound: a level has no room for all that could
  * leave. */
-static bool is_far(const levels_search *s, uint64_t bound)
+static bool is_far(const pl__levels_search *s, uint64_t bound)
 {
     return !s->best || s->best->plan->arena_bytes > bound + bound / 8;
 }
 
-/* Sets s->best to the plan with the smallest arena, or to the first one within the budget. Nothing
- * else depends on the budget, so a budget above the smallest arena always has a plan. */
-static pl_status find_smallest(levels_search *s, enum pl_checkpointing how, uint64_t bound)
+/* Sets s->best to the smallest plan, or to the first one within the budget. Which plans are tried
+ * does not depend on the budget, so a budget above the smallest plan always has a plan. An arena of
+ * `enough` bytes above the bound needs fewer moves, and so a smaller graph. */
+static pl_status find_smallest(pl__levels_search *s, enum pl_checkpointing how, uint64_t bound)
 {
     enum { DEEP = 2 }; /* lists that recompute most */
-    PL_TRY(add_keep_all(s));
+    PL_TRY(pl__levels_add_keep_all(s));
+    if (s->enough > 2 * bound) PL_TRY(try_target(s, 0, s->enough));
     PL_TRY(try_tight(s, 0, bound));
     bool any = how != PL_CHECKPOINT_OFF && !s->levels->only_moves;
-    for (uint32_t k = LISTS - 1, n = 0; any && k > 0 && n < DEEP; k--) {
+    for (uint32_t k = PL__LEVEL_LISTS - 1, n = 0; any && k > 0 && n < DEEP; k--) {
         bool added;
         if (is_within(s) || !is_far(s, bound)) break;
-        PL_TRY(add_recompute(s, k, HUGE_VAL, &added));
+        PL_TRY(pl__levels_add_recompute(s, k, HUGE_VAL, &added));
         if (added) PL_TRY(try_tight(s, k, bound));
         n += added;
-        free_graphs(s);
+        pl__levels_free_graphs(s);
     }
     return PL_OK;
 }
 
 /* The same, and frees what the search held. *far: see is_far. */
-static pl_status smallest(levels_search *s, enum pl_checkpointing how, uint64_t bound, bool *far)
+static pl_status smallest(pl__levels_search *s, enum pl_checkpointing how, uint64_t bound,
+                          bool *far)
 {
     pl_status rc = find_smallest(s, how, bound);
-    free_lists(s);
+    pl__levels_free_lists(s);
     *far = is_far(s, bound);
     return rc;
 }
@@ -497,7 +412,7 @@ static pl_status smallest(levels_search *s, enum pl_checkpointing how, uint64_t 
 /* ---- without moves -------------------------------------------------------------------------- */
 /* Whether recompute alone may be faster than the best plan with moves: the quickest answer of the
  * recompute planner for about this budget is. */
-static pl_status may_stay(levels_search *s, bool *yes)
+static pl_status may_stay(pl__levels_search *s, bool *yes)
 {
     pl__search *f = s->f;
     uint64_t bound, rung;
@@ -511,7 +426,7 @@ static pl_status may_stay(levels_search *s, bool *yes)
 }
 
 /* Replaces the best plan by a plan without moves, where that is faster. */
-static pl_status stay(levels_search *s, uint64_t effort)
+static pl_status stay(pl__levels_search *s, uint64_t effort)
 {
     pl_expanded_plan *still;
     bool yes;
@@ -527,7 +442,7 @@ static pl_status stay(levels_search *s, uint64_t effort)
 }
 
 /* Looks for any plan within the budget, where none of the fast ones is. */
-static pl_status find_any(levels_search *s, enum pl_checkpointing how, uint64_t effort)
+static pl_status find_any(pl__levels_search *s, enum pl_checkpointing how, uint64_t effort)
 {
     uint64_t bound;
     bool far;
@@ -544,7 +459,7 @@ static pl_status find_any(levels_search *s, enum pl_checkpointing how, uint64_t 
 pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_checkpointing how,
                             uint64_t arena_budget, uint64_t effort, pl_expanded_plan **out)
 {
-    levels_search s = {
+    pl__levels_search s = {
         .f = f, .levels = levels, .budget = arena_budget ? arena_budget : UINT64_MAX};
     if (!arena_budget || levels->only_moves) effort = 0;
     pl_status rc = search(&s, how);
@@ -563,26 +478,27 @@ pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_
 
 /* Where moves cannot free enough, recompute alone may need less. */
 pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
-                                    enum pl_checkpointing how, bool stays, uint64_t *arena_bytes,
-                                    uint64_t *held)
+                                    enum pl_checkpointing how, bool stays, uint64_t enough,
+                                    uint64_t *bytes, uint64_t *held)
 {
     enum { NEAR = 400 };
-    levels_search s = {.f = f, .levels = levels};
+    pl__levels_search s = {.f = f, .levels = levels, .budget = UINT64_MAX};
     uint64_t bound, alone = UINT64_MAX;
     bool far = false;
     PL_TRY(find_bound(f, levels, &bound));
-    s.budget = bound + bound / NEAR;
+    s.enough = bound + bound / NEAR + 1;
+    if (s.enough < enough) s.enough = enough;
     pl_status rc = smallest(&s, how, bound, &far);
-    *arena_bytes = s.best ? s.best->plan->arena_bytes : UINT64_MAX;
-    *held = pl_expanded_plan_bytes(s.best);
+    *bytes = size_of(&s, s.best);
+    *held = s.best ? held_of(&s, s.best) : 0;
     pl__expanded_plan_free(s.best);
-    if (rc == PL_OK && far && stays) rc = pl__search_minimum(f, *arena_bytes, &alone);
-    if (alone < *arena_bytes) {
-        *arena_bytes = alone;
+    if (rc == PL_OK && far && stays) rc = pl__search_minimum(f, *bytes, &alone);
+    if (alone < *bytes) {
+        *bytes = alone;
         *held = f->minimum_held;
     }
-    if (*arena_bytes < bound) *arena_bytes = bound; /* smaller budgets are not searched */
-    PL_FAIL_IF(rc == PL_OK && *arena_bytes == UINT64_MAX, PL_ERR_FIT,
+    if (*bytes < bound) *bytes = bound; /* smaller budgets are not searched */
+    PL_FAIL_IF(rc == PL_OK && *bytes == UINT64_MAX, PL_ERR_FIT,
                "the levels below the device have no room for the values that must leave it");
     return rc;
 }

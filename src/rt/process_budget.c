@@ -90,8 +90,13 @@ static void limit_search(const pl_process_budget *b, int i, uint64_t room)
     pl_budget_limit(one, b->stop, b->on_host && b->bytes ? lists : 0);
 }
 
-/* Frees what only planning needs: the process that trains does not hold it. */
-static void trim(const pl_process_budget *b)
+static void pause(const pl_process_budget *b)
+{
+    for (int i = 0; i < b->n; i++) pl_budget_pause(pl_program_budget(b->programs[i]));
+    pl_sys_trim();
+}
+
+void pl_process_trim(const pl_process_budget *b)
 {
     for (int i = 0; i < b->n; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
     pl_sys_trim();
@@ -124,16 +129,16 @@ static pl_status find_smallest(pl_process_budget *b, uint64_t *bound, bool *aske
         pl_program *p = b->programs[i];
         uint64_t keep_all = pl_program_plan(p)->keep_all_bytes;
         asked[i] = true;
-        if (keep_all > arena) {
+        if (keep_all > arena || !pl_budget_may_keep_all(pl_program_budget(p))) {
             uint64_t size;
             PL_TRY(pl_program_minimum(p, arena, &size));
             note_peak(b);
             uint64_t held = pl_budget_figures_get(pl_program_budget(p)).minimum_host_bytes;
             plans += held;
             if (size - held > arena) arena = size - held;
-            limit[i] = pl_budget_limits_size(pl_program_budget(p)) ? size : size - held;
+            limit[i] = size;
         }
-        if (b->on_host) pl_budget_trim(pl_program_budget(p));
+        if (b->on_host) pl_budget_pause(pl_program_budget(p));
     }
     *room = arena + plans;
     return PL_OK;
@@ -167,10 +172,15 @@ static uint64_t keep_all_room(const pl_process_budget *b)
     return most;
 }
 
+bool pl_process_keeps_all(const pl_process_budget *b)
+{
+    return keep_all_room(b) <= search_room(b);
+}
+
 pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes)
 {
-    uint64_t room, all = keep_all_room(b), search = search_room(b);
-    PL_TRY(plan_smallest(b, false, &room));
+    uint64_t room = 0, all = keep_all_room(b), search = search_room(b);
+    if (!pl_process_keeps_all(b)) PL_TRY(plan_smallest(b, false, &room));
     if (room < search) room = search;
     if (room > all) room = all;
     *bytes = b->state_bytes + held_of(b) + b->margin + room;
@@ -188,12 +198,10 @@ static pl_status plan_each(pl_process_budget *b, uint64_t room, bool *done)
         uint64_t own = plan_bytes(b, i), others = plans_of(b) - own;
         if (pl_program_plan(p)->arena_bytes + own + others <= room) continue;
         *done = false;
-        /* the size of a plan with moves is known when it is made */
-        if (!pl_budget_limits_size(pl_program_budget(p))) others += own;
         limit_search(b, i, room);
         pl_status rc = pl_program_set_budget(p, room > others ? room - others : 1);
         note_peak(b);
-        if (b->on_host) pl_budget_trim(pl_program_budget(p));
+        if (b->on_host) pl_budget_pause(pl_program_budget(p));
         PL_TRY(rc);
     }
     return PL_OK;
@@ -256,7 +264,7 @@ pl_status pl_process_plan(pl_process_budget *b)
         rc = PL_OK;
     else if (rc == PL_ERR_FIT && small > room)
         rc = plan_within(b, small);
-    trim(b);
+    pause(b);
     return rc;
 }
 

@@ -64,6 +64,36 @@ TEST(budget_minimum_is_one_number)
     }
 }
 
+static const char *const with_disk[] = {
+    "wandistill/tiny accumulate=1 batch=2",
+    /* long */
+    "wandistill/tiny", "cloud/tiny", "stablesr/tiny", "lgt/tiny", "fluxflow/tiny",
+    "regress/tiny batch=4 'model.widths=[512,512,512,512]' data.samples=16 data.eval_samples=4"};
+
+/* The same where tensors may leave the memory: the budget that refusals tell trains, and 1 % less
+ * is refused with the same number. */
+TEST(budget_minimum_with_a_disk_trains)
+{
+    WANT_BIN();
+    if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory differs from process to process");
+    int n = pl_test_long() ? (int)(sizeof with_disk / sizeof with_disk[0]) : 1;
+    for (int i = 0; i < n; i++) {
+        const char *c = with_disk[i], *d = pl_test_dir();
+        cli_result r = cli_run("$P train %s --quiet --memory 2MiB --disk 2GB:%s", c, d);
+        long long least = told_by(r.err);
+        CHECK_MSG(r.code == 3 && least > 0, "%s: %s", c, r.err);
+        r = cli_run("$P train %s --json train.steps=2 eval.batches=1 --memory %lld --disk 2GB:%s",
+                    c, least, d);
+        const char *end = strstr(r.out, "\"peak_used_bytes\":");
+        CHECK_MSG(r.code == 0 && end, "%s at %lld: %s", c, least, r.err);
+        CHECK_MSG(end && atoll(end + 18) <= least, "%s: peak %lld of %lld", c,
+                  end ? atoll(end + 18) : -1, least);
+        r = cli_run("$P train %s --quiet --memory %lld --disk 2GB:%s", c, least * 99 / 100, d);
+        CHECK_MSG(r.code == 3 && told_by(r.err) == least, "%s at %lld, told %lld: %d %s", c,
+                  least * 99 / 100, least, r.code, r.err);
+    }
+}
+
 /* A plan in the figures that must not differ. */
 typedef struct figures {
     long long arena, overhead, minimum;

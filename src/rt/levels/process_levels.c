@@ -163,23 +163,46 @@ static pl_status may_fit(pl_process_budget *b, pl_process_levels *l, const movab
         pl_budget_levels(pl_program_budget(b->programs[i]), &l->opts);
         PL_TRY(pl_budget_levels_bound(pl_program_budget(b->programs[i]), &bound));
         yes = bound <= room;
-        if (b->on_host) pl_budget_trim(pl_program_budget(b->programs[i]));
+        if (b->on_host) pl_budget_pause(pl_program_budget(b->programs[i]));
     }
     PL_TRY(b->smallest(b->ctx, &yes));
     *may = yes;
     return PL_OK;
 }
 
-/* Plans a candidate. *fits: it is within the budget. */
-static pl_status try_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
-                           int share, uint64_t state, bool *fits)
+/* Gives homes to the slots of a candidate, in the programs too. */
+static pl_status set_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                           int share, uint64_t state)
 {
     take_share(b, l, list, n, share, state);
     for (int i = 0; i < b->n; i++) {
         PL_TRY(pl_program_set_levels(b->programs[i], &l->opts, l->disk_dir));
-        if (b->on_host) pl_budget_trim(pl_program_budget(b->programs[i])); /* its memory counts */
+        if (b->on_host) pl_budget_pause(pl_program_budget(b->programs[i])); /* its memory counts */
     }
     pl_sys_trim();
+    return PL_OK;
+}
+
+/* Finds the smallest budget of the candidate that is set; UINT64_MAX: it has none. */
+static pl_status find_need(pl_process_budget *b, uint64_t *needs)
+{
+    *needs = UINT64_MAX;
+    pl_status rc = pl_process_minimum(b, needs);
+    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_pause(pl_program_budget(b->programs[i]));
+    return rc == PL_ERR_FIT ? PL_OK : rc;
+}
+
+/* Plans a candidate. *fits: it is within the budget. On the host, where plans of several programs
+ * take each other's memory, a candidate that needs more than the budget is not searched. */
+static pl_status try_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                           int share, uint64_t state, bool *fits)
+{
+    uint64_t needs = 0;
+    PL_TRY(set_share(b, l, list, n, share, state));
+    if (b->on_host) PL_TRY(find_need(b, &needs));
+    PL_TRY(b->smallest(b->ctx, &needs));
+    *fits = false;
+    if (needs > b->bytes) return PL_OK;
     pl_status rc = pl_process_plan(b);
     pl_process_memory m = pl_process_memory_get(b, NULL);
     uint64_t fit = rc == PL_OK && m.fits;
@@ -240,11 +263,17 @@ static pl_status estimate_share(pl_process_budget *b, pl_process_levels *l, cons
     uint64_t room = pl_process_room(b);
     PL_TRY(b->smallest(b->ctx, &room));
     *ns = 0;
-    for (int i = 0; i < b->n && *ns < HUGE_VAL; i++) {
-        double one = HUGE_VAL, weight = l->weight(b->ctx, b->programs[i]);
-        if (weight <= 0) continue;
+    uint64_t plans = 0;
+    for (int i = 0; i < b->n; i++) {
         pl_budget_levels(pl_program_budget(b->programs[i]), &l->opts);
-        if (room) PL_TRY(pl_budget_levels_ns(pl_program_budget(b->programs[i]), room, &one));
+        plans += pl_budget_held_guess(pl_program_budget(b->programs[i]));
+    }
+    for (int i = 0; i < b->n && *ns < HUGE_VAL; i++) {
+        pl_budget *of = pl_program_budget(b->programs[i]);
+        double one = HUGE_VAL, weight = l->weight(b->ctx, b->programs[i]);
+        uint64_t others = plans - pl_budget_held_guess(of);
+        if (weight <= 0) continue;
+        if (room > others) PL_TRY(pl_budget_levels_ns(of, room - others, &one));
         *ns += weight * one;
     }
     return PL_OK;
@@ -269,44 +298,49 @@ static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const mo
     return PL_OK;
 }
 
-/* Whether the programs need so much more than the budget, with the homes as they are, that fewer
- * slots below the device do not help: a slot on the device takes its bytes from the arena, and
- * saves at most as many there. */
-static pl_status is_far(pl_process_budget *b, bool *far)
+/* Sets the candidate that needs the smallest budget. With more slots below the device there is less
+ * state, so the last candidates are compared, until PATIENCE of them need more; and the first one
+ * where its keep-all plans take less than a search. Which candidates are compared does not depend
+ * on the budget. */
+static pl_status set_smallest(pl_process_budget *b, pl_process_levels *l, const movable *list,
+                              int n, uint64_t state)
 {
-    uint64_t needs = 0, room = pl_process_room(b);
-    pl_status rc = pl_process_minimum(b, &needs);
-    PL_TRY(rc == PL_ERR_FIT ? PL_OK : rc);
-    uint64_t near = needs <= b->bytes + room / 8;
-    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
-    PL_TRY(b->smallest(b->ctx, &near));
-    *far = !near;
-    return PL_OK;
+    enum { PATIENCE = 2 };
+    int best = 0, set = -1, worse = 0;
+    uint64_t least = UINT64_MAX, needs;
+    for (int share = n ? SHARES : 0; share >= 0;
+         share = worse < PATIENCE || !share ? share - 1 : 0) {
+        PL_TRY(set_share(b, l, list, n, share, state));
+        needs = UINT64_MAX;
+        if (share || !n || pl_process_keeps_all(b)) PL_TRY(find_need(b, &needs));
+        PL_TRY(b->smallest(b->ctx, &needs));
+        worse = needs < least ? 0 : worse + 1;
+        if (needs < least) least = needs, best = share;
+        set = share;
+    }
+    return best == set ? PL_OK : set_share(b, l, list, n, best, state);
 }
 
 /* Plans the candidate with the fastest estimate. Where it does not fit, those with more slots below
- * the device are tried, then those with fewer: what fits with any of them is not refused. */
+ * the device are tried, then those with fewer: what fits with any of them is not refused. Where
+ * none fits, the message and the minimum are of the candidate that needs the smallest budget. */
 static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
                         bool *out)
 {
     uint64_t state = store_of(b) ? pl_state_bytes(store_of(b), NULL) : 0;
-    int best, last = n ? SHARES : 0, tried = -1;
-    bool fits = false, may, far = false;
+    int best, last = n ? SHARES : 0;
+    bool fits = false, may;
     PL_TRY(find_share(b, l, list, n, state, &best));
     /* on the host, the memory of searches counts */
-    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_trim(pl_program_budget(b->programs[i]));
+    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_pause(pl_program_budget(b->programs[i]));
     if (best < 0) best = last;
-    for (int k = 0; k <= last && !fits && !far; k++) {
+    for (int k = 0; k <= last && !fits; k++) {
         int share = k <= last - best ? best + k : last - k;
         PL_TRY(may_fit(b, l, list, n, share, state, &may));
         if (may) PL_TRY(try_share(b, l, list, n, share, state, &fits));
-        if (may) tried = share;
-        if (share == last && tried == last && !fits) PL_TRY(is_far(b, &far));
     }
-    /* the message and the minimum are of the candidate that leaves most to the arena */
-    if (!fits && tried != last) PL_TRY(try_share(b, l, list, n, last, state, &fits));
     *out = fits;
-    return PL_OK;
+    return fits ? PL_OK : set_smallest(b, l, list, n, state);
 }
 
 /* A device with its own memory, host memory and a disk: first without the disk, which is slow and
@@ -337,6 +371,8 @@ pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)
     pl_arena mem = PL_ARENA_INIT;
     movable *list;
     int n;
+    for (int i = 0; i < b->n; i++)
+        pl_budget_count_plans(pl_program_budget(b->programs[i]), b->on_host);
     PL_TRY(make_homes(b, l));
     PL_TRY(find_must(b, l));
     pl_status rc = list_movable(b, l, &mem, &list, &n);

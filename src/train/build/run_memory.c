@@ -254,6 +254,7 @@ pl_status pl__run_fit(pl_run *r)
     PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped before it was planned");
     pl_process_budget b = describe(r);
     pl_status rc = plan_within(r, &b);
+    pl_process_trim(&b);
     r->usage.plan_peak = b.plan_peak;
     /* the keep-all plan does not fit where the host has no room for the slots of its updates */
     bool homeless = !r->build->levels || !r->build->levels->homes.bytes[PL_LEVEL_HOST];
@@ -266,6 +267,7 @@ pl_status pl__run_minimum(pl_run *r, uint64_t *bytes)
 {
     pl_process_budget b = describe(r);
     pl_status rc = pl_process_minimum(&b, bytes);
+    pl_process_trim(&b);
     r->usage.plan_peak = b.plan_peak;
     return rc;
 }
