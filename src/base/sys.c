@@ -366,6 +366,18 @@ size_t pl_sys_data_bytes(void)
     return proc_status_kib("VmData:") * 1024;
 }
 
+static size_t start_peak;
+
+__attribute__((constructor)) static void note_start(void)
+{
+    start_peak = pl_sys_peak_rss_bytes();
+}
+
+size_t pl_sys_start_peak_bytes(void)
+{
+    return start_peak;
+}
+
 size_t pl_sys_peak_rss_bytes(void)
 {
     size_t kib = proc_status_kib("VmHWM:");

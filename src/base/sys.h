@@ -63,6 +63,9 @@ void pl_sys_trim(void);
  * maps a page again when the program touches it, from the file cache, without reading a disk. */
 void pl_sys_drop_code(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
+/* The high-water mark when this program, or the library with it, was loaded: the loader touches
+ * libraries that training does not need. */
+size_t pl_sys_start_peak_bytes(void);
 
 PL_SHARED_END
 

@@ -184,6 +184,7 @@ pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes)
     if (room < search) room = search;
     if (room > all) room = all;
     *bytes = b->state_bytes + held_of(b) + b->margin + room;
+    if (*bytes < b->start_bytes) *bytes = b->start_bytes;
     return PL_OK;
 }
 
@@ -252,7 +253,11 @@ uint64_t pl_process_room(const pl_process_budget *b)
  * margin is. */
 pl_status pl_process_plan(pl_process_budget *b)
 {
+    char start[32];
     if (!b->bytes) return PL_OK;
+    PL_FAIL_IF(b->bytes < b->start_small, PL_ERR_FIT,
+               "the program and its libraries take %s before they plan, more than the budget",
+               pl_str_bytes(b->start_small, start, sizeof start));
     uint64_t room = room_for_plans(b, b->margin), small = room_for_plans(b, b->small_margin);
     uint64_t fits = pl_process_memory_get(b, NULL).fits;
     PL_TRY(b->smallest(b->ctx, &room));
@@ -289,10 +294,11 @@ pl_process_memory pl_process_memory_get(const pl_process_budget *b, const pl_ses
     uint64_t planned = m.arena + m.state;
     uint64_t held = overhead_of(b, session ? planned : 0, session != NULL);
     m.overhead = held + b->margin;
+    if (planned + m.overhead < b->start_bytes) m.overhead = b->start_bytes - planned;
     m.minimum = planned + m.overhead;
     if (b->known_minimum && b->known_minimum < m.minimum) m.minimum = b->known_minimum;
-    bool shrinks =
-        b->bytes && b->bytes < planned + m.overhead && b->bytes >= planned + held + b->small_margin;
+    bool shrinks = b->bytes >= b->start_small && b->bytes && b->bytes < planned + m.overhead &&
+                   b->bytes >= planned + held + b->small_margin;
     if (shrinks) m.overhead = b->bytes - planned;
     m.total = planned + m.overhead;
     m.fits = !b->bytes || m.total <= b->bytes;

@@ -50,6 +50,9 @@ typedef struct pl_process_budget {
     bool on_host;   /* host memory is counted, including memory of plans and searches */
     uint64_t state_bytes, later_bytes;
     uint64_t held_bytes; /* host: see above. It includes no plan that recomputes */
+    /* host: what the program took until now. No total that is told is below start_bytes; a budget
+     * is enough from start_small on, because two processes differ a little. */
+    uint64_t start_bytes, start_small;
     /* What planning leaves free, and what suffices for an existing plan. On the host both are the
      * same. Two processes hold a little more or less device memory, so there a budget that one of
      * them reports as the minimum must suffice for the next one. */

@@ -15,6 +15,9 @@
  *                 after the first build and before any search, in steps of 1 MiB; other builds of
  *                 the run have as much per kernel
  *
+ * The sum is at least what the program took until it began to plan, in steps of 1 MiB: the loader
+ * touches libraries that training does not need.
+ *
  * The steps are far larger than what two processes of the same configuration differ by. What is
  * told is compared with what is held before the first step (pl__run_check_resident).
  */
@@ -135,8 +138,17 @@ void pl__run_trim(void)
     pl_sys_drop_code();
 }
 
+/* Returns what the program took until it begins to plan. Of a program that has done other work
+ * before, what loading it took: its past says nothing about its next process. */
+static uint64_t start_peak(void)
+{
+    uint64_t loaded = pl_sys_start_peak_bytes(), now = pl_sys_peak_rss_bytes();
+    return now - loaded < 8 * mib ? now : loaded;
+}
+
 void pl__run_note_before(pl_run *r)
 {
+    if (!r->usage.start_peak) r->usage.start_peak = start_peak();
     pl__run_trim();
     if (!r->usage.before) r->usage.before = round_up(pl_sys_anon_bytes(), 2 * mib);
     if (!r->usage.kernels) r->usage.start = pl_sys_anon_bytes();
@@ -209,7 +221,11 @@ static pl_process_budget describe(pl_run *r)
                            .stop = r->stop,
                            .used_then = r->usage.built,
                            .plan_peak = r->usage.plan_peak};
-    if (b.on_host) b.held_bytes = host_held(r);
+    if (b.on_host) {
+        b.held_bytes = host_held(r);
+        b.start_small = r->usage.start_peak;
+        b.start_bytes = round_up(b.start_small + mib / 2, mib);
+    }
     b.programs = pl__run_device_programs(r, &b.n);
     if (pl__train(r)) b.state_bytes = pl_program_plan(pl__train(r))->state_bytes;
     if (build) b.known_minimum = build->minimum;

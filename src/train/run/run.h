@@ -51,6 +51,7 @@ typedef struct pl_run_usage {
     uint64_t plan_peak;  /* host: the most that the process held while it planned */
     uint64_t before;     /* host: what the process held before its first build, rounded up */
     uint64_t start;      /* the same, not rounded */
+    uint64_t start_peak; /* host: the most that it held until then */
     uint64_t libraries;  /* host: memory of library kernels after the first build, rounded up */
     uint64_t kernels;    /* 1 + number of these kernels; 0: not measured */
     uint64_t built;      /* bytes of the process when the run was built and not yet started */
