@@ -1,6 +1,7 @@
 /* test_data_order.c - which samples are drawn, how often, with which augmentation; the index of
  * shards. */
 #include "base/sys.h"
+#include "data/image/image_int.h"
 #include "data/sets/images.h"
 #include "plimsoll_recipe.h"
 #include "tests/datasets/made_images.h"
@@ -186,6 +187,46 @@ TEST(data_tar_index_is_read_until_the_tar_changes)
     pl_items_close(s);
     pl_sys_free(text);
     free(tar);
+}
+
+/* Every byte of a header changed: what is read without the library is what the library reads, or
+ * the library refuses the file when it decodes it. */
+TEST(data_plain_jpeg_headers_are_those_of_the_library)
+{
+    enum { W = 37, H = 29 };
+    static const uint8_t change[] = {0x00, 0x01, 0x11, 0x22, 0xc0, 0xff};
+    uint8_t *rgb = image_made(W, H, 3), *out = NULL;
+    size_t n = 0, plain = 0;
+    pl_decoder *d;
+    if (!image_jpeg(rgb, W, H, &out, &n)) SKIP("libturbojpeg is not installed");
+    CHECK_OK(pl_decoder_new(&d));
+    uint8_t *scan = memmem(out, n, "\xff\xda", 2);
+    CHECK(scan);
+    for (size_t at = 3; scan && out + at < scan + 10; at++)
+        for (size_t k = 0; k <= sizeof change; k++) {
+            uint8_t was = out[at];
+            out[at] = k < sizeof change ? change[k] : (uint8_t)(was + 1);
+            pl_image_info own = {.colour = "RGB", .bits = 8}, theirs = own;
+            if (pl__jpeg_plain(out, n, &own)) {
+                pl_status rc = pl__jpeg_probe(d, out, n, &theirs);
+                bool large = (int64_t)own.width * own.height > W * H;
+                plain++;
+                if (rc == PL_OK) {
+                    CHECK_INT(own.width, theirs.width);
+                    CHECK_INT(own.height, theirs.height);
+                    CHECK(strcmp(own.colour, theirs.colour) == 0);
+                    CHECK_INT(theirs.heap_bytes, 0);
+                } else if (!large) {
+                    uint8_t got[W * H * 4];
+                    CHECK(pl__jpeg_decode(d, out, n, &own, own.width, own.height, got) != PL_OK);
+                }
+            }
+            out[at] = was;
+        }
+    CHECK(plain > 100);
+    pl_decoder_free(d);
+    free(out);
+    free(rgb);
 }
 
 /* A picture that needs no further processing is decoded in place: the same bytes as in every

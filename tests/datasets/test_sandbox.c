@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -214,6 +215,45 @@ TEST(sandbox_writes_only_the_shared_pages_of_a_ring)
     pl_sandbox_free(s);
     pl_sys_unmap(p, (size_t)2 * STRIDE);
     pl_sandbox_set_mode(PL_SANDBOX_OFF);
+}
+
+/* Returns the kB of a field of /proc/self/smaps for the mapping at an address; -1: none. */
+static long smaps_of(const void *at, const char *field)
+{
+    char line[512];
+    bool here = false;
+    long kb = -1;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long begin, end;
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            here = begin <= (unsigned long)at && (unsigned long)at < end;
+        else if (here && strncmp(line, field, strlen(field)) == 0)
+            kb = strtol(strchr(line, ':') + 1, NULL, 10);
+    }
+    if (f) fclose(f);
+    return kb;
+}
+
+/* Pixels that fill large pages lie in such, wherever the ring begins: where the kernel can
+ * (Linux 6.1), as a mapping of the test's own tells. */
+TEST(sandbox_shares_large_pages)
+{
+    enum { LARGE = 2 << 20, BYTES = 4 * LARGE, COLLAPSE = 25 };
+    void *p;
+    CHECK_OK(pl_sys_map(BYTES, &p));
+    char *own = (char *)p + (LARGE - (uintptr_t)p % LARGE) % LARGE;
+    void *q =
+        mmap(own, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    CHECK(q == own);
+    memset(own, 1, LARGE);
+    bool can = madvise(own, LARGE, COLLAPSE) == 0;
+    char *ring = (char *)p + 3 * 4096;
+    CHECK_INT(pl_sandbox_share(ring, BYTES - 3 * 4096), BYTES - 3 * 4096);
+    ring[0] = ring[BYTES - 3 * 4096 - 1] = 7;
+    if (can) CHECK(smaps_of(ring, "ShmemPmdMapped:") >= LARGE / 1024);
+    pl_sys_unmap(p, BYTES);
+    if (!can) SKIP("the kernel makes no large pages of shared memory");
 }
 
 /* ---- pictures --------------------------------------------------------------------------- */

@@ -30,6 +30,12 @@
 #ifndef SECCOMP_RET_KILL_PROCESS
 # define SECCOMP_RET_KILL_PROCESS 0x80000000u
 #endif
+#ifndef MADV_POPULATE_WRITE
+# define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+# define MADV_COLLAPSE 25
+#endif
 /* Sanitizers make system calls of their own. */
 #if defined(__has_feature)
 # if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -45,7 +51,7 @@
 #endif
 
 /* LOOK_MS: between two looks at a sandbox that does not answer. */
-enum { LOOK_MS = 20, MESSAGE = 512, PAGE = 4096 };
+enum { LOOK_MS = 20, MESSAGE = 512, PAGE = 4096, LARGE_PAGE = 2 << 20 };
 enum { TURN_CALLER, TURN_SANDBOX, TURN_END };
 
 /* The shared memory: this, then the request. */
@@ -316,13 +322,32 @@ pl_status pl_sandbox_map(size_t bytes, void **out)
     return PL_OK;
 }
 
+/* Makes large pages of those that fill one: with small ones, a decoder spends 2 to 4 % of its time
+ * on looking addresses up. Linux before 6.1 leaves them small. */
+static void use_large_pages(char *at, size_t bytes)
+{
+    char *begin = at + (LARGE_PAGE - (uintptr_t)at % LARGE_PAGE) % LARGE_PAGE;
+    size_t head = (size_t)(begin - at);
+    if (head + LARGE_PAGE > bytes) return;
+    size_t n = (bytes - head) / LARGE_PAGE * LARGE_PAGE;
+    if (madvise(begin, n, MADV_POPULATE_WRITE) == 0) (void)madvise(begin, n, MADV_COLLAPSE);
+}
+
+/* An address and its offset in the shared memory must agree within a large page; memory that is
+ * mapped anew begins at offset 0, so more is mapped and the part behind the offset moved. */
 size_t pl_sandbox_share(void *at, size_t bytes)
 {
     bytes -= bytes % PAGE;
     if (!bytes || (uintptr_t)at % PAGE) return 0;
-    void *p = mmap(at, bytes, PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    return p == MAP_FAILED ? 0 : bytes;
+    size_t offset = (uintptr_t)at % LARGE_PAGE;
+    char *p = mmap(NULL, offset + bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return 0;
+    void *moved = mremap(p + offset, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+    munmap(p, moved == MAP_FAILED ? offset + bytes : offset);
+    if (moved == MAP_FAILED) return 0;
+    use_large_pages(at, bytes);
+    return bytes;
 }
 
 pl_status pl_sandbox_new(const pl_sandbox_opts *o, pl_sandbox **out)

@@ -96,8 +96,10 @@ static pl_status not_an_image(const void *bytes, size_t n)
 pl_status pl_image_probe(pl_decoder *d, const void *bytes, size_t n, const pl_image_limits *limits,
                          pl_image_info *info)
 {
-    if (d->box) return pl__box_probe(d->box, bytes, n, limits, info);
     *info = (pl_image_info){.format = pl_image_format_of(bytes, n), .colour = "RGB", .bits = 8};
+    if (info->format == PL_IMAGE_JPEG && pl__jpeg_plain(bytes, n, info))
+        return check_limits(info, limits);
+    if (d->box) return pl__box_probe(d->box, bytes, n, limits, info);
     if (info->format == PL_IMAGE_OTHER || n < 12) return not_an_image(bytes, n);
     const char *missing = pl_image_missing(info->format);
     PL_FAIL_IF(missing, PL_ERR_UNSUPPORTED, "a %s image, and %s",
