@@ -1,6 +1,7 @@
 /* cache_dir.c - see cache_dir.h. */
 #include "base/cache_dir.h"
 
+#include "base/hash.h"
 #include "base/sys.h"
 
 #include <stdio.h>
@@ -81,4 +82,27 @@ pl_status pl_cache_make(const char *path)
     PL_TRY(pl_sys_make_dirs(folder));
     PL_FAIL_IF(new &&chmod(folder, 0700) != 0, PL_ERR_IO, "cannot make %s private", folder);
     return PL_OK;
+}
+
+enum { SEAL = 10 }; /* bytes of " #01234567" */
+
+static void seal_of(const char *line, size_t n, char out[SEAL + 1])
+{
+    snprintf(out, SEAL + 1, " #%08x", pl_crc(PL_CRC32C, line, n));
+}
+
+bool pl_cache_seal(char *line, size_t cap)
+{
+    size_t n = strlen(line);
+    if (n + SEAL + 1 > cap) return false;
+    seal_of(line, n, line + n);
+    return true;
+}
+
+size_t pl_cache_sealed(const char *line, size_t n)
+{
+    char seal[SEAL + 1];
+    if (n <= SEAL) return 0;
+    seal_of(line, n - SEAL, seal);
+    return memcmp(line + n - SEAL, seal, SEAL) == 0 ? n - SEAL : 0;
 }

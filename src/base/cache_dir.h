@@ -19,6 +19,12 @@ const char *pl_cache_refused(void);
 /* Creates the folder of such a path, for this user alone. */
 pl_status pl_cache_make(const char *path) PL_MUST_USE;
 
+/* Lines of tables in the cache end with " #" and the CRC of the rest: a damaged line counts as
+ * missing. Appends the end to a line without a newline; false: it does not fit. */
+bool pl_cache_seal(char *line, size_t cap);
+/* Returns the length of a line of n bytes without its end; 0: the end is wrong or missing. */
+size_t pl_cache_sealed(const char *line, size_t n);
+
 PL_SHARED_END
 
 #endif

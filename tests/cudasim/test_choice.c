@@ -123,15 +123,21 @@ TEST(cuda_choices_of_parallel_processes_are_made_once)
     forget();
 }
 
-/* The file was cut off within a line: that choice is made again, the others are kept. */
+/* The file was cut off within a line, or a byte of a line changed: that choice is made again, the
+ * others are kept. */
 TEST(cuda_choices_of_a_file_that_was_cut_off_are_made_again)
 {
-    char path[4096], value[16] = "9 0.5", *text = NULL;
+    char path[4096], value[16] = "9 0.5", a[32] = "a 1", c[32] = "c 7", b[32] = "b 9 0.5", all[128];
+    char *text = NULL;
     size_t len = 0;
+    CHECK(pl_cache_seal(a, sizeof a) && pl_cache_seal(b, sizeof b) && pl_cache_seal(c, sizeof c));
+    c[2] = '8';
     forget();
 
     CHECK(path_of(path, sizeof path));
-    CHECK_OK(pl_sys_write_file(path, "a 1\nb 23", 8));
+    snprintf(all, sizeof all, "%s\n%s\nb 23", a, c);
+    CHECK_OK(pl_sys_write_file(path, all, strlen(all)));
+    CHECK(!choice_get("c", value, sizeof value));
     CHECK(choice_get("a", value, sizeof value) && atoi(value) == 1);
     CHECK(!choice_get("b", value, sizeof value));
 
@@ -145,7 +151,8 @@ TEST(cuda_choices_of_a_file_that_was_cut_off_are_made_again)
         forget();
     }
     CHECK_OK(pl_sys_read_file(path, 1 << 20, &text, &len));
-    CHECK_MSG(strcmp(text, "a 1\nb 9 0.5\n") == 0, "%s", text);
+    snprintf(all, sizeof all, "%s\n%s\n%s\n", a, c, b);
+    CHECK_MSG(strcmp(text, all) == 0, "%s", text);
     pl_sys_free(text);
 
     /* random bytes: every choice can be made and is remembered */

@@ -211,6 +211,12 @@ TEST(levels_rates_of_links_are_measured_and_kept)
 
     CHECK(pl_link_rates_find("card", &kept) && kept.up == 5e9 && kept.down == 6e9);
     CHECK(pl_link_rates_find("other card", &kept) && kept.up == 3e9 && kept.down == 4e9);
+    /* a changed byte: no rates, others stay; nothing else lies in the folder */
+    CHECK(system(
+              "cd \"$PLIMSOLL_CACHE\" && sed -i 's/^5e/6e/' links.txt && test $(ls | wc -l) = 1") ==
+          0);
+    CHECK(!pl_link_rates_find("card", &kept));
+    CHECK(pl_link_rates_find("other card", &kept) && kept.up == 3e9);
     CHECK(pl_link_disk_owner(pl_test_dir(), owner, sizeof owner));
     CHECK(!pl_link_disk_owner(pl_test_path("nothing"), owner, sizeof owner));
     unsetenv("PLIMSOLL_CACHE");

@@ -1,5 +1,6 @@
-/* choice.c - see choice.h. The file has lines of "key value"; keys hold no blanks. Processes append
- * under a lock, each after reading what the others appended. */
+/* choice.c - see choice.h. The file has lines of "key value", each with its checksum
+ * (pl_cache_seal); keys hold no blanks. Processes append under a lock, each after reading what the
+ * others appended. */
 #include "cuda/device/choice.h"
 
 #include "base/cache_dir.h"
@@ -35,6 +36,16 @@ static bool path_of(char *path, size_t cap)
     return n > 0 && (size_t)n < cap && pl_cache_trusts(path);
 }
 
+/* Adds the whole lines of a text whose checksums are right to the table. */
+static void add_lines(const char *text, size_t n)
+{
+    for (const char *at = text, *end; at < text + n; at = end + 1) {
+        end = memchr(at, '\n', (size_t)(text + n - at));
+        size_t len = pl_cache_sealed(at, (size_t)(end - at));
+        if (len && !memchr(at, 0, len)) pl_str_addf(&table, "%.*s\n", (int)len, at);
+    }
+}
+
 /* Reads what is new in the file, in whole lines only: a full disk or a killed process leaves part
  * of a line, which is not a choice. */
 static void read_more(int fd)
@@ -44,7 +55,7 @@ static void read_more(int fd)
     while (known < MAX_FILE && (n = pread(fd, part, sizeof part, known)) > 0) {
         while (n > 0 && part[n - 1] != '\n') n--;
         if (n == 0) return;
-        pl_str_addn(&table, part, (size_t)n);
+        add_lines(part, (size_t)n);
         known += n;
     }
 }
@@ -88,8 +99,11 @@ bool pl_cuda_choice_get(const char *key, char *value, size_t cap)
 static void share(const char *key, const char *value)
 {
     char path[4096], line[1024];
-    int n = snprintf(line, sizeof line, "%s %s\n", key, value), fd = -1;
-    if (n > 0 && (size_t)n < sizeof line && path_of(path, sizeof path))
+    int n = snprintf(line, sizeof line, "%s %s", key, value), fd = -1;
+    bool fits = n > 0 && (size_t)n < sizeof line && pl_cache_seal(line, sizeof line - 1);
+    if (fits) memcpy(line + strlen(line), "\n", 2);
+    n = (int)strlen(line);
+    if (fits && path_of(path, sizeof path))
         fd = pl_sys_open(path, O_RDWR | O_CREAT | O_APPEND, 0666);
     if (fd >= 0) {
         flock(fd, LOCK_EX);

@@ -100,10 +100,13 @@ static bool find_path(char *path, size_t cap)
     return pl_cache_path("links.txt", path, cap) && pl_cache_trusts(path);
 }
 
-/* Reads one line; false: it is not a line of rates. */
-static bool read_line(const char *line, pl_link_rates *r, const char **owner)
+/* Reads one line and cuts its checksum off; false: it is not a line of rates, or is damaged. */
+static bool read_line(char *line, pl_link_rates *r, const char **owner)
 {
     int at = 0;
+    size_t n = pl_cache_sealed(line, strcspn(line, "\n"));
+    if (n == 0) return false;
+    line[n] = 0;
     if (sscanf(line, "%lf %lf %n", &r->up, &r->down, &at) != 2 || !at) return false;
     *owner = line + at;
     return r->up > 1e3 && r->up < 1e15 && r->down > 1e3 && r->down < 1e15;
@@ -115,42 +118,41 @@ bool pl_link_rates_find(const char *owner, pl_link_rates *out)
     const char *of;
     bool found = false;
     FILE *f = find_path(path, sizeof path) ? fopen(path, "re") : NULL;
-    while (f && !found && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
+    while (f && !found && fgets(line, sizeof line, f))
         found = read_line(line, out, &of) && strcmp(of, owner) == 0;
-    }
     if (f) fclose(f);
     return found;
 }
 
-/* Writes the lines of other owners, then the owner's. */
-static bool write_lines(const char *path, const char *owner, const pl_link_rates *rates, FILE *to)
+static void add_line(pl_str *s, const pl_link_rates *r, const char *owner)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%.6g %.6g %s", r->up, r->down, owner);
+    if (pl_cache_seal(line, sizeof line)) pl_str_addf(s, "%s\n", line);
+}
+
+/* The lines of other owners, then the owner's. */
+static void add_lines(const char *path, const char *owner, const pl_link_rates *rates, pl_str *s)
 {
     char line[512];
     const char *of;
     pl_link_rates r;
     FILE *from = fopen(path, "re");
-    while (from && fgets(line, sizeof line, from)) {
-        line[strcspn(line, "\n")] = 0;
-        if (read_line(line, &r, &of) && strcmp(of, owner) != 0) fprintf(to, "%s\n", line);
-    }
+    while (from && fgets(line, sizeof line, from))
+        if (read_line(line, &r, &of) && strcmp(of, owner) != 0) add_line(s, &r, of);
     if (from) fclose(from);
-    fprintf(to, "%.6g %.6g %s\n", rates->up, rates->down, owner);
-    return !ferror(to);
+    add_line(s, rates, owner);
 }
 
 pl_status pl_link_rates_put(const char *owner, const pl_link_rates *rates)
 {
-    char path[2048], fresh[2048 + 16];
+    char path[2048];
+    pl_str s = PL_STR_INIT;
     PL_FAIL_IF(!find_path(path, sizeof path), PL_ERR_IO,
                "there is no cache folder for measured rates: set PLIMSOLL_CACHE to a folder");
     PL_TRY(pl_cache_make(path));
-    snprintf(fresh, sizeof fresh, "%s.%d", path, (int)getpid());
-    FILE *f = fopen(fresh, "we");
-    bool ok = f && write_lines(path, owner, rates, f);
-    if (f && fclose(f) != 0) ok = false;
-    if (ok) ok = rename(fresh, path) == 0;
-    if (!ok) unlink(fresh);
-    PL_FAIL_IF(!ok, PL_ERR_IO, "%s cannot be written: %s", path, strerror(errno));
-    return PL_OK;
+    add_lines(path, owner, rates, &s);
+    pl_status rc = s.failed ? PL_ERR_MEMORY : pl_sys_write_file(path, s.text, s.len);
+    pl_str_release(&s);
+    return rc;
 }
