@@ -130,15 +130,23 @@ PL_API pl_status pl_folder_set_best(pl_folder *f, int64_t step) PL_MUST_USE;
  * below that writes checks this first. */
 PL_API pl_status pl_folder_mine(const pl_folder *f) PL_MUST_USE;
 /* Marks the run as finished: writes RUN/finished.json, which lists those of the n files that exist,
- * with length and checksum. The files must be complete and synced. last: the last checkpoint. */
+ * with length and checksum, and RUN/SUMS.xxh64, which lists the others outside RUN/checkpoints. The
+ * files must be complete and synced. last: the last checkpoint. */
 PL_API pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *const *names,
                                   int n) PL_MUST_USE;
 /* Removes RUN/finished.json: the run goes on. */
 PL_API pl_status pl_folder_unfinish(pl_folder *f) PL_MUST_USE;
-/* Reads RUN/finished.json, and every byte of the files that it lists; models_only: of the model
- * files. PL_ERR_FILE: the run is not finished, or a file is missing or damaged. */
+/* Reads RUN/finished.json, and every byte of the files that it lists; models_only: of the files
+ * that can be made again from the last checkpoint, models above all. PL_ERR_FILE: the run is not
+ * finished, or a file is missing or damaged. */
 PL_API pl_status pl_folder_finished(const char *path, bool models_only,
                                     pl_checkpoint *out) PL_MUST_USE;
+/* Checksums of the other files of a run or of an export, in the form of `xxhsum -c`. */
+#define PL_SUMS "SUMS.xxh64"
+/* Reads every file that dir/SUMS.xxh64 lists, calls bad for each that is missing or damaged, and
+ * sets *files to their number. PL_ERR_FILE: one is. */
+PL_API pl_status pl_sums_verify(const char *dir, void (*bad)(void *ctx, const char *why), void *ctx,
+                                int *files) PL_MUST_USE;
 /* Copies a file to RUN/name, completely or not at all. */
 PL_API pl_status pl_folder_copy(pl_folder *f, const char *from, const char *name) PL_MUST_USE;
 /* Writes a small file into the folder, completely or not at all. */

@@ -127,6 +127,25 @@ static int inspect_checkpoint(const char *dir)
     return rc == PL_OK ? 0 : cli_fail(rc);
 }
 
+static void print_bad(void *ctx, const char *why)
+{
+    (void)ctx;
+    print_red("    damaged: %s", why);
+}
+
+/* Verifies the files that SUMS.xxh64 lists; returns false when one is damaged. */
+static bool print_sums(const char *path)
+{
+    int files;
+    if (!is_inside(path, PL_SUMS)) return true; /* an earlier version wrote none */
+    bool whole = pl_sums_verify(path, print_bad, NULL, &files) == PL_OK;
+    if (whole)
+        cli_say("    and %d more in " PL_SUMS "\n", files);
+    else
+        cli_error("%s has damaged files: %s", path, pl_error_text());
+    return whole;
+}
+
 /* Prints the results of a run with their checksums; returns false when one is damaged. */
 static bool print_results(const char *path)
 {
@@ -145,7 +164,7 @@ static bool print_results(const char *path)
         cli_say("    %-24s %12s  xxh64 %016llx\n", c->file[i].name, cli_bytes(c->file[i].bytes),
                 (unsigned long long)c->file[i].hash);
     free(c);
-    return whole;
+    return print_sums(path) && whole;
 }
 
 enum { SHOWN = 256 };
@@ -154,23 +173,22 @@ typedef struct shown {
     char at[4096];
 } shown;
 
-/* Lists the checkpoints of a run. Returns exit code 6 when the newest is damaged: a run would
- * resume from an older one. */
+/* Lists the checkpoints of a run. Returns exit code 6 when something is damaged. */
 static int inspect_run(const char *path)
 {
     shown *s = cli_new(sizeof *s);
     int64_t best = pl_folder_best(path);
     int n = pl_folder_steps(path, s->steps, SHOWN);
-    bool newest = true;
+    bool all = true;
     cli_say("run folder %s: %d checkpoint%s\n", path, n, n == 1 ? "" : "s");
     for (int i = 0; i < n && i < SHOWN; i++) {
         pl_folder_checkpoint(path, s->steps[i], s->at, sizeof s->at);
         bool whole = print_checkpoint(s->at, s->steps[i], s->steps[i] == best ? " (best)" : "");
-        if (i == 0) newest = whole;
+        all = all && whole;
     }
     free(s);
     bool results = print_results(path);
-    return newest && results ? 0 : pl_status_exit_code(PL_ERR_FILE);
+    return all && results ? 0 : pl_status_exit_code(PL_ERR_FILE);
 }
 
 /* Returns -1 when the path is neither a checkpoint nor a run folder. */
@@ -255,6 +273,7 @@ static int inspect_models(const char *path)
     }
     cli_say("%d model files, %d damaged, %d without a checksum\n", walk.files, walk.damaged,
             walk.without);
+    if (!print_sums(path)) walk.damaged++;
     if (walk.files == 0) {
         cli_error("%s is not a run folder, and has no model file", path);
         return 2;

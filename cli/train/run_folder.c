@@ -332,9 +332,10 @@ pl_status folder_save(run_folder *f, pl_run *run, bool evaluated)
 
 pl_status folder_finish(run_folder *f)
 {
-    static const char *const names[] = {"model.safetensors", "model_ema.safetensors", "config.yaml",
-                                        "plan.json",         "metrics.csv",           "eval.csv",
-                                        "log.jsonl"};
+    static const char *const names[] = {"model.safetensors", "model_ema.safetensors",
+                                        "config.yaml",       "plan.json",
+                                        "metrics.csv",       "eval.csv",
+                                        "log.jsonl",         "classes.txt"};
     if (!f->path) return PL_OK;
     if (fflush(f->log_file) != 0 || fsync(fileno(f->log_file)) != 0) {
         f->error_printed = true;

@@ -91,8 +91,7 @@ static int plain_open(const char *path, int flags)
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0666);
 }
 
-static void read_path_settings(void);
-static void report_paths(void);
+#include "fault_paths.h"
 
 static void read_settings(void)
 {
@@ -121,81 +120,6 @@ static void read_settings(void)
     action = getenv("FAULT_DO");
     if (!action) action = "kill";
     read_path_settings();
-}
-
-/* ---- paths to allocations ----------------------------------------------------------------- */
-/* OWN: path_now, on_path, fails_alloc and malloc itself. */
-enum { PATHS = 1 << 16, DEEPEST = 64, OWN = 4 };
-
-typedef struct path_count {
-    uint64_t path; /* 0: none */
-    long n;
-} path_count;
-
-static path_count paths[PATHS];
-static bool by_path;       /* paths are looked at */
-static uint64_t only_path; /* FAULT_PATH; 0: any */
-static int depth = 2;
-
-static void read_path_settings(void)
-{
-    const char *d = getenv("FAULT_DEPTH"), *one = getenv("FAULT_PATH");
-    if (d) depth = atoi(d);
-    if (depth < 0 || depth > DEEPEST - OWN) depth = DEEPEST - OWN;
-    only_path = one ? strtoull(one, NULL, 16) : 0;
-    by_path = kinds == ALLOC && (one || getenv("FAULT_PATHS"));
-}
-
-/* Returns the number of the path to the allocation that is being made. */
-static __attribute__((noinline)) uint64_t path_now(void)
-{
-    void *frame[DEEPEST];
-    int n = backtrace(frame, DEEPEST);
-    uint64_t h = 14695981039346656037u;
-    for (int i = OWN; i < n; i++) {
-        Dl_info in;
-        uint64_t place = (uint64_t)frame[i];
-        bool ours = false;
-        if (dladdr(frame[i], &in) && in.dli_fname) {
-            const char *slash = strrchr(in.dli_fname, '/');
-            ours = strstr(slash ? slash : in.dli_fname, "plimsoll") != NULL;
-            place -= (uint64_t)in.dli_fbase;
-            for (const char *c = slash ? slash : in.dli_fname; *c; c++)
-                place = (place ^ (uint8_t)*c) * 1099511628211u;
-        }
-        if (!ours && i >= OWN + depth) continue;
-        h = (h ^ place) * 1099511628211u;
-        h ^= h >> 29;
-    }
-    return h ? h : 1;
-}
-
-static void count_path(uint64_t path)
-{
-    pthread_mutex_lock(&lock);
-    for (size_t i = path % PATHS;; i = (i + 1) % PATHS) {
-        if (paths[i].path && paths[i].path != path) continue;
-        paths[i].path = path;
-        paths[i].n++;
-        break;
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static void report_paths(void)
-{
-    const char *to = getenv("FAULT_PATHS");
-    if (!to || !by_path) return;
-    by_path = false;
-    int fd = plain_open(to, O_WRONLY | O_CREAT | O_TRUNC);
-    for (int i = 0; fd >= 0 && i < PATHS; i++) {
-        char line[64];
-        if (!paths[i].path) continue;
-        int n = snprintf(line, sizeof line, "%016llx %ld\n", (unsigned long long)paths[i].path,
-                         paths[i].n);
-        if (syscall(SYS_write, fd, line, n) != n) _exit(9);
-    }
-    if (fd >= 0) close(fd);
 }
 
 __attribute__((constructor)) static void begin(void)
@@ -569,18 +493,6 @@ SHOW int mkdir(const char *path, mode_t mode)
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t each);
 void *__libc_realloc(void *p, size_t n);
-
-/* Whether an allocation counts, by the calls that led to it. Finding out may allocate. */
-static __attribute__((noinline)) bool on_path(void)
-{
-    static _Thread_local bool busy;
-    if (busy) return false;
-    busy = true;
-    uint64_t path = path_now();
-    if (!only_path) count_path(path);
-    busy = false;
-    return !only_path || path == only_path;
-}
 
 /* Without the lock, and without a file: every allocation of the process counts. */
 static __attribute__((noinline)) bool fails_alloc(void)

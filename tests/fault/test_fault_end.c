@@ -33,6 +33,33 @@ TEST(fault_a_run_killed_between_its_results_is_completed_by_the_same_command)
     }
 }
 
+#define KEEP2 TRAIN "checkpoint.every=1 checkpoint.keep=2 log.tensorboard=true --out run "
+/* One changed byte in any file of a run, older checkpoints and TensorBoard's file included, ends
+ * inspect with 6; what the last checkpoint can give is made again by the same command. */
+TEST(fault_every_damaged_file_of_a_run_is_found)
+{
+    WANT_BIN();
+    CHECK_RUN(fault_free(KEEP2 "train.steps=1"), 0, "");
+    CHECK_INT(
+        cli_run("cd %s && mkdir -p run/samples && echo picture > run/samples/1.png", pl_test_dir())
+            .code,
+        0);
+    CHECK_RUN(fault_free(KEEP2), 0, "");
+    CHECK_RUN(fault_free("inspect run"), 0, "");
+    cli_result r = cli_run(
+        "cd %s && n=0; for f in $(find run -type f -size +2c ! -name lock); do "
+        "cp $f old; at=$(($(stat -c %%s $f) / 2)); b=$(od -An -tu1 -j $at -N1 $f); printf "
+        "\"\\\\$(printf %%03o $((b ^ 1)))\" | dd of=$f bs=1 seek=$at conv=notrunc status=none; $P "
+        "inspect run >out 2>&1; c=$?; cp old $f; [ $c = 6 ] || echo \"$f: $c\"; n=$((n + 1)); done; "
+        "[ $n -ge 19 ] || echo \"only $n files\"",
+        pl_test_dir());
+    CHECK_MSG(r.code == 0 && !r.out[0], "%s%s", r.out, r.err);
+    CHECK_RUN(cli_run("cd %s && rm run/plan.json run/SUMS.xxh64 && $P inspect run", pl_test_dir()),
+              6, "plan.json");
+    CHECK_RUN(fault_free(KEEP2), 0, "made again");
+    CHECK_RUN(fault_free("inspect run"), 0, "");
+}
+
 TEST(fault_a_damaged_result_is_made_again)
 {
     WANT_BIN();

@@ -3,7 +3,7 @@
 #   run.sh SECONDS [names...]     one after the other, each for SECONDS; 0 seconds: the seeds only
 #   run.sh --pack FILE [names...] builds them into FILE (.tar.xz) with seeds and libraries, for another machine: unpacked there,
 #                                 ./go SECONDS [names...] runs all of them at once, as many as the machine has cores
-# Every tests/fuzz/fuzz_NAME.c is one, with corpus/NAME as its seeds. What a run finds is kept under build/fuzz (in a pack: found/);
+# Every tests/fuzz/fuzz_NAME.c and tests/fuzz/kept/fuzz_NAME.c is one, with corpus/NAME as its seeds. What a run finds is kept under build/fuzz (in a pack: found/);
 # a crash stops the script and its input is printed. The library is compiled with coverage and sanitizers into a build of its own.
 case ${1-} in '' | -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 set -eu
@@ -15,7 +15,7 @@ if [ "$seconds" = --pack ]; then
     shift
 fi
 if [ $# -eq 0 ]; then
-    for f in tests/fuzz/fuzz_*.c; do set -- "$@" "$(basename "$f" .c | cut -c6-)"; done
+    for f in tests/fuzz/fuzz_*.c tests/fuzz/kept/fuzz_*.c; do set -- "$@" "$(basename "$f" .c | cut -c6-)"; done
 fi
 export LSAN_OPTIONS="suppressions=$PWD/tests/fuzz/libraries/lsan.txt:print_suppressions=0"
 san=fuzzer-no-link,address,undefined
@@ -26,10 +26,12 @@ make -s BUILD=build/fuzz/lib $plugin 2>/dev/null || echo "no SentencePiece plug-
 libs=$(sed -n 's/^LIBS *:= *//p' Makefile)
 
 build() { # the program build/fuzz/fuzz_$1, with the files that a line "also:" names
-    also=$(sed -n 's|^/\* also: \(.*\) \*/$|\1|p' "tests/fuzz/fuzz_$1.c")
+    source=tests/fuzz/fuzz_$1.c
+    [ -e "$source" ] || source=tests/fuzz/kept/fuzz_$1.c
+    also=$(sed -n 's|^/\* also: \(.*\) \*/$|\1|p' "$source")
     # shellcheck disable=SC2086
     clang -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Isrc -I. \
-        -o "build/fuzz/fuzz_$1" "tests/fuzz/fuzz_$1.c" $also build/fuzz/lib/libplimsoll.a -Wl,--as-needed $libs
+        -o "build/fuzz/fuzz_$1" "$source" $also build/fuzz/lib/libplimsoll.a -Wl,--as-needed $libs
     mkdir -p "build/fuzz/found/$1" "tests/fuzz/corpus/$1"
 }
 

@@ -77,6 +77,11 @@ TEST(export_fluxflow_gives_the_authors_files_again)
     CHECK_RUN(cli_run("$P export " FLUX "--model %s/ours.pt --as authors --out %s/c", d, d), 0, "");
     check_same(AUTHORS "fluxflow/flxflow_final.safetensors",
                pl_test_path("c/flxflow_final.safetensors"), NULL);
+    /* the folder has the checksums of its files */
+    CHECK_RUN(cli_run("cd %s/c && $P inspect . && mkdir -p x && mv D_img.safetensors x/D && printf "
+                      "y >> x/D && cp x/D D_img.safetensors && $P inspect .",
+                      d),
+              6, "D_img.safetensors: its bytes changed");
 }
 
 #define LGT                                                                                        \

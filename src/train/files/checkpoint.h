@@ -3,6 +3,7 @@
 #ifndef PL_TRAIN_CHECKPOINT_H
 #define PL_TRAIN_CHECKPOINT_H
 
+#include "base/str.h"
 #include "plimsoll_checkpoint.h"
 #include "train/run/run.h"
 
@@ -24,6 +25,11 @@ pl_status pl__manifest_read(const char *dir, const char *name, const char *what,
  * first that is missing or damaged. */
 pl_status pl__manifest_verify(const char *dir, const pl_checkpoint *c,
                               const char *pattern) PL_MUST_USE;
+/* SUMS.xxh64 (folder_sums.c): adds the line of dir/name to s; of all plain files in dir and below
+ * whose paths match no pattern (the list ends with NULL); writes dir/SUMS.xxh64. */
+pl_status pl__sums_add(pl_str *s, const char *dir, const char *name) PL_MUST_USE;
+pl_status pl__sums_add_all(pl_str *s, const char *dir, const char *const *patterns) PL_MUST_USE;
+pl_status pl__sums_write(const char *dir, const pl_str *s) PL_MUST_USE;
 /* Compares a file with the manifest of the checkpoint or run that it lies in; PL_OK when there is
  * none, or it does not list the file. */
 pl_status pl__recorded_check(const char *path) PL_MUST_USE;

@@ -167,8 +167,8 @@ __attribute__((noinline)) static void remove_step(const pl_folder *f, int64_t st
 
 pl_status pl_folder_clear(pl_folder *f)
 {
-    static const char *const names[] = {"best", "log.jsonl", "model.safetensors",
-                                        "model_ema.safetensors", "config.yaml"};
+    static const char *const names[] = {
+        "best", "log.jsonl", "model.safetensors", "model_ema.safetensors", "config.yaml", PL_SUMS};
     char path[PL_PATH_BYTES];
     int64_t step;
     PL_TRY(pl_folder_mine(f));
@@ -445,10 +445,24 @@ pl_status pl_folder_write(pl_folder *f, const char *name, const char *text)
     return pl_sys_write_file(path, text, strlen(text));
 }
 
+/* Sums of the files that the manifest does not list, but for checkpoints, which have manifests. */
+static pl_status write_sums(const pl_folder *f, const char *const *names, int n)
+{
+    const char *skip[32] = {"checkpoints", "lock", PL_FINISHED, PL_SUMS, "*.tmp-*", ".*"};
+    int k = 6;
+    for (int i = 0; i < n && k < 31; i++) skip[k++] = names[i];
+    pl_str s = PL_STR_INIT;
+    pl_status rc = pl__sums_add_all(&s, f->path, skip);
+    if (rc == PL_OK) rc = pl__sums_write(f->path, &s);
+    pl_str_release(&s);
+    return rc;
+}
+
 pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *const *names, int n)
 {
     char path[PL_PATH_BYTES];
     PL_TRY(pl_folder_mine(f));
+    PL_TRY(write_sums(f, names, n));
     pl_checkpoint *c = pl_sys_alloc(sizeof *c);
     if (!c) return PL_ERR_MEMORY;
     *c = *last;
@@ -459,6 +473,7 @@ pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *
         rc = pl__path(path, f->path, names[i]);
         if (rc == PL_OK && access(path, F_OK) == 0) rc = pl__manifest_add(f->path, names[i], c);
     }
+    if (rc == PL_OK) rc = pl__manifest_add(f->path, PL_SUMS, c);
     if (rc == PL_OK) rc = pl__path(path, f->path, PL_FINISHED);
     if (rc == PL_OK) rc = pl__manifest_write(path, c);
     pl_sys_free(c);
@@ -467,8 +482,13 @@ pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *
 
 pl_status pl_folder_finished(const char *path, bool models_only, pl_checkpoint *out)
 {
+    static const char *const made_again[] = {"*.safetensors", "config.yaml", "plan.json",
+                                             "classes.txt", PL_SUMS};
     PL_TRY(pl__manifest_read(path, PL_FINISHED, "a finished run", out));
-    return pl__manifest_verify(path, out, models_only ? "*.safetensors" : "*");
+    if (!models_only) return pl__manifest_verify(path, out, "*");
+    for (size_t i = 0; i < sizeof made_again / sizeof *made_again; i++)
+        PL_TRY(pl__manifest_verify(path, out, made_again[i]));
+    return PL_OK;
 }
 
 pl_status pl_folder_unfinish(pl_folder *f)

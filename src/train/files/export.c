@@ -478,6 +478,19 @@ static pl_status write_form(exporter *e, const pl_export *f)
     return PL_OK;
 }
 
+/* A folder of several files gets their checksums. */
+static pl_status write_sums(const exporter *e)
+{
+    pl_str s = PL_STR_INIT;
+    pl_status rc = PL_OK;
+    for (int i = 0; i < e->n_files && rc == PL_OK; i++)
+        if (e->file[i].as->text || e->file[i].n)
+            rc = pl__sums_add(&s, e->o->out, e->file[i].as->name);
+    if (rc == PL_OK) rc = pl__sums_write(e->o->out, &s);
+    pl_str_release(&s);
+    return rc;
+}
+
 static pl_status export_all(exporter *e)
 {
     const pl_export_file *files = NULL;
@@ -507,7 +520,7 @@ static pl_status export_all(exporter *e)
         PL_TRY(files[i].text ? write_text(e, &e->file[i]) : write_tensors(e, &e->file[i]));
         e->info->files++;
     }
-    return PL_OK;
+    return e->n_files > 1 ? write_sums(e) : PL_OK;
 }
 
 pl_status pl_run_export(pl_run *r, const pl_export_opts *o, pl_export_info *info)

@@ -1,5 +1,5 @@
-/* fuzz_cache.c - any bytes as cache.json of data.cache: the cache is used, or a reason is given. One
- * file of the cache is there, so that checksums are reached. */
+/* fuzz_cache.c - any bytes as cache.json of data.cache: the cache is used, or a reason is given.
+ * One file of the cache is there, so that checksums are reached. */
 #include "base/sys.h"
 #include "plimsoll_train.h"
 #include "train/data/cache.h"
