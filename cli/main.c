@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <locale.h>
 #ifdef __GLIBC__
 # include <malloc.h>
 #endif
@@ -130,6 +131,7 @@ int main(int argc, char **argv)
 {
     map_large_blocks();
     hold_streams();
+    setlocale(LC_NUMERIC, "C"); /* in case that a preloaded library has set another */
     int code = check_stack(argv);
     if (code >= 0) return code;
     unsetenv(RAISED);

@@ -49,7 +49,7 @@ $(BUILD)/fake/libplimsoll_cuda.so: $(BUILD)/cudasim/tests/fake/plugin.c.o $(BUIL
 	$(call say,link $@)
 	@$(LINK_SO) -ldl
 # Faults of a file system, for LD_PRELOAD.
-$(BUILD)/fake/fault.so: tests/fake/fault.c | build/deps.ok
+$(BUILD)/fake/fault.so: tests/fake/fault.c tests/fake/fault_paths.h | build/deps.ok
 	$(call say,link $@)
 	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $< -ldl
 $(BUILD)/fake/webp/libwebp.so.7: tests/fake/webp.c | build/deps.ok

@@ -10,6 +10,7 @@
 #include "io/config_tree.h"
 #include "io/json.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,8 +106,21 @@ static pl_status fill(pl_config *c, const pl_config_entry *const *tables, int n_
     return PL_OK;
 }
 
+/* Numbers of configurations, logs and files have a point. A program that calls this library may
+ * have set a locale with a comma, and strtod would end at the point. */
+static pl_status check_locale(void)
+{
+    const char *point = localeconv()->decimal_point;
+    PL_FAIL_IF(strcmp(point, ".") != 0, PL_ERR_CONFIG,
+               "this process writes numbers with \"%s\" in place of \".\": call "
+               "setlocale(LC_NUMERIC, \"C\") after setting its locale",
+               point);
+    return PL_OK;
+}
+
 pl_status pl_config_new(const pl_config_entry *const *tables, int n_tables, pl_config **out)
 {
+    PL_TRY(check_locale());
     pl_config *c = pl_sys_alloc(sizeof *c);
     if (!c) return PL_ERR_MEMORY;
     pl_status rc = fill(c, tables, n_tables);

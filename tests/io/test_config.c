@@ -5,6 +5,7 @@
 #include "plimsoll_config.h"
 #include "tests/lib/test.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -490,6 +491,31 @@ static pl_status whole_use(void)
     pl_text_free(text);
     pl_config_free(c);
     return rc;
+}
+
+/* A locale whose numbers have a comma: refused with the way out. It is made here, as few machines
+ * have one. */
+TEST(config_of_a_process_whose_numbers_have_a_comma_is_refused)
+{
+    char command[600];
+    pl_config *c = NULL;
+    const char *d = pl_test_dir();
+    snprintf(command, sizeof command,
+             "printf 'comment_char %%%%\nescape_char /\nLC_NUMERIC\ndecimal_point \",\"\n"
+             "thousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n' > %s/comma.src && localedef -c -i "
+             "%s/comma.src -f ANSI_X3.4-1968 %s/comma >/dev/null 2>&1; test -e %s/comma/LC_NUMERIC",
+             d, d, d, d);
+    if (system(command) != 0) SKIP("no localedef");
+    setenv("LOCPATH", d, 1);
+    const char *set = setlocale(LC_NUMERIC, "comma");
+    unsetenv("LOCPATH");
+    if (!set) SKIP("the locale cannot be used");
+    pl_status rc = pl_config_new(tables, 2, &c);
+    setlocale(LC_NUMERIC, "C");
+    CHECK_INT(rc, PL_ERR_CONFIG);
+    CHECK(strstr(pl_error_text(), "LC_NUMERIC"));
+    CHECK_OK(pl_config_new(tables, 2, &c));
+    pl_config_free(c);
 }
 
 TEST(config_survives_failing_allocations)
