@@ -3,6 +3,7 @@
 
 #include "cli/train/cli_phases.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,7 +40,10 @@ bool trained_find(trained_model *t, const char *named)
     }
     snprintf(t->config_path, sizeof t->config_path, "%s%s", named, run ? "/config.yaml" : "");
     if (run && access(t->config_path, F_OK) != 0) {
-        cli_error("%s is not a run folder: it has no config.yaml", named);
+        if (errno == EACCES)
+            cli_error("cannot read %s: %s", named, strerror(errno));
+        else
+            cli_error("%s is not a run folder: it has no config.yaml", named);
         return false;
     }
     if (model)

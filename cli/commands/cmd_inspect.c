@@ -6,6 +6,7 @@
 #include "plimsoll_json.h"
 #include "plimsoll_onnx.h"
 
+#include <errno.h>
 #include <ftw.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -267,6 +268,10 @@ static int see_model(const char *path, const struct stat *st, int type, struct F
 /* Verifies every model file in a folder and below it: an export, a cache, copies. */
 static int inspect_models(const char *path)
 {
+    if (access(path, R_OK | X_OK) != 0) {
+        cli_error("cannot read %s: %s", path, strerror(errno));
+        return 1;
+    }
     if (nftw(path, see_model, 16, FTW_PHYS) != 0) {
         cli_error("cannot read %s", path);
         return 1;

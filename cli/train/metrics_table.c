@@ -4,6 +4,7 @@
 #include "cli/ui.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +14,30 @@
 static const char fixed[] =
     "step,epoch,loss,lr,grad_norm,step_ms,data_wait_ms,device_ms,used_bytes";
 
-FILE *plain_open(const char *path, const char *mode)
+/* Opens without waiting and without changing anything; a link only if it is this user's. */
+static int open_plain(const char *path, int flags)
 {
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        errno = S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
-        return NULL;
-    }
-    return fopen(path, mode);
+    bool link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode), own = st.st_uid == geteuid();
+    if (link && !own) cli_error("%s is a link of another user: remove it", path);
+    if (!link || !own) flags |= O_NOFOLLOW;
+    int fd;
+    do {
+        fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))) return fd;
+    close(fd);
+    errno = S_ISDIR(st.st_mode) ? EISDIR : ENXIO;
+    return -1;
+}
+
+FILE *plain_open(const char *path, const char *mode)
+{
+    bool new = mode[0] == 'w', reads = mode[1] == '+';
+    int fd = open_plain(path, (reads ? O_RDWR : O_WRONLY) | (new ? O_CREAT : 0));
+    FILE *f = fd < 0 || (new &&ftruncate(fd, 0) != 0) ? NULL : fdopen(fd, mode);
+    if (!f && fd >= 0) close(fd);
+    return f;
 }
 
 FILE *table_open(const char *path, int64_t from)

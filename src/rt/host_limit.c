@@ -68,8 +68,9 @@ void pl_host_limit_read(int sharers, pl_host_limit *out)
     }
     uint64_t limit = pl_cgroup_own()->memory_bytes, used = pl_cgroup_memory_used();
     if (limit) {
-        lower(&out->free_bytes, &out->free_why,
-              resident + (limit > used ? limit - used : 0) / share,
+        /* not above the limit: pages of the program's file may count for another container */
+        uint64_t own = resident + (limit > used ? limit - used : 0) / share;
+        lower(&out->free_bytes, &out->free_why, own < limit / share ? own : limit / share,
               "the free memory of the container");
         lower(&out->most_bytes, &out->most_why, limit / share, "the memory of the container");
     }

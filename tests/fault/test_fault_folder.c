@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TRAIN "train " FAULT_NET "train.steps=4 checkpoint.every=1 "
 
@@ -37,4 +38,24 @@ TEST(fault_a_run_whose_folder_was_removed_does_not_make_it_again)
     unsetenv("FAULT_RUN");
     CHECK_MSG(r.code == 6, "exit code %d: %s", r.code, r.err);
     CHECK_INT(cli_run("ls %s/run", pl_test_dir()).code, 2);
+}
+
+/* In a folder that others can write, a link of another user does not lead the log to another file;
+ * a link of the user's own does. */
+TEST(fault_a_link_of_another_user_is_not_written_through)
+{
+    WANT_BIN();
+    static const char *const names[] = {"log.jsonl", "metrics.csv", "eval.csv"};
+    if (geteuid() != 0) SKIP("only root can make the link of another user");
+    for (int own = 0; own < 2; own++)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            cli_result r =
+                cli_run("cd %s && rm -rf run other && mkdir run && echo whole > other && ln -s "
+                        "$PWD/other run/%s && chown -h %d run/%s; $P train " FAULT_NET
+                        "train.steps=1 eval.every=1 --out run; c=$?; grep -qx whole other || "
+                        "echo changed; exit $c",
+                        pl_test_dir(), names[i], own ? 0 : 65534, names[i]);
+            CHECK_MSG(r.code == !own && !strstr(r.out, "changed") == !own, "%s: %d: %s%s", names[i],
+                      r.code, r.out, r.err);
+        }
 }
