@@ -52,10 +52,11 @@ TEST(fault_a_run_without_a_budget_is_planned_for_the_memory_that_is_there)
                       d),
               3, "the free memory of the container");
     /* pages that count for another container do not raise the budget above the limit */
-    CHECK_RUN(cli_run(IN "echo 104857600 > fs/box/memory.max && PLIMSOLL_CGROUP=$PWD $P train " CLI_SMALL
-                         "train.steps=1 threads=1",
-                      d),
-              0, "fits the budget of 100.0 MiB, the free memory of the container");
+    CHECK_RUN(
+        cli_run(IN "echo 104857600 > fs/box/memory.max && PLIMSOLL_CGROUP=$PWD $P train " CLI_SMALL
+                   "train.steps=1 threads=1",
+                d),
+        0, "fits the budget of 100.0 MiB, the free memory of the container");
     /* where the tests run in a container, its limit would be told instead */
     CHECK_RUN(cli_run(IN "PLIMSOLL_CGROUP=$PWD/none $P train " CLI_SMALL
                          "batch=4000000 'model.channels=[2000, 2, 2]' train.steps=1 threads=1 "
