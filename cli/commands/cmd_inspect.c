@@ -268,12 +268,8 @@ static int see_model(const char *path, const struct stat *st, int type, struct F
 /* Verifies every model file in a folder and below it: an export, a cache, copies. */
 static int inspect_models(const char *path)
 {
-    if (access(path, R_OK | X_OK) != 0) {
+    if (access(path, R_OK | X_OK) != 0 || nftw(path, see_model, 16, FTW_PHYS) != 0) {
         cli_error("cannot read %s: %s", path, strerror(errno));
-        return 1;
-    }
-    if (nftw(path, see_model, 16, FTW_PHYS) != 0) {
-        cli_error("cannot read %s", path);
         return 1;
     }
     cli_say("%d model files, %d damaged, %d without a checksum\n", walk.files, walk.damaged,

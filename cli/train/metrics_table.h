@@ -21,8 +21,8 @@ typedef struct metrics_table {
 /* Opens a table for appending and removes the rows of steps after `from` and an incomplete last
  * row. NULL: errno says why. */
 FILE *table_open(const char *path, int64_t from);
-/* fopen of a plain file; anything else (a pipe that nobody reads, a link of another user) is refused
- * without waiting. */
+/* fopen of a plain file; anything else (a pipe that nobody reads, a link of another user) is
+ * refused without waiting. */
 FILE *plain_open(const char *path, const char *mode);
 /* Opens path. phases: the table has a column with the name of the phase. False: errno says why; the
  * table is closed. */
