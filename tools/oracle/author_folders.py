@@ -1160,14 +1160,14 @@ class SrRes(nn.Module):
         super().__init__()
         self.in_layers = one(nn.GroupNorm(groups, i), nn.SiLU(), conv3(i, o))
         self.emb_layers = one(nn.SiLU(), nn.Linear(emb, o))
-        self.out_layers = one(nn.GroupNorm(groups, o), nn.SiLU(), nn.Identity(), conv3(o, o))
-        self.skip_connection = nn.Conv2d(i, o, 1) if i != o else nn.Identity()
         if spade:
             maps, hidden = spade
             self.spade = nn.Module()
             self.spade.param_free_norm = nn.GroupNorm(groups, o)
             self.spade.mlp_shared = one(conv3(maps, hidden), nn.ReLU())
             self.spade.mlp_gamma, self.spade.mlp_beta = conv3(hidden, o), conv3(hidden, o)
+        self.out_layers = one(nn.GroupNorm(groups, o), nn.SiLU(), nn.Identity(), conv3(o, o))
+        self.skip_connection = nn.Conv2d(i, o, 1) if i != o else nn.Identity()
 
     def forward(self, x, e, maps=None):
         h = self.out_layers(self.in_layers(x) + self.emb_layers(e)[:, :, None, None])
@@ -1198,10 +1198,10 @@ class SrTransformer(nn.Module):
 
         def block():
             b = nn.Module()
-            b.attn1, b.attn2 = SrAttention(c, c, width), SrAttention(c, context, width)
-            b.ff = nn.Module()
+            b.attn1, b.ff = SrAttention(c, c, width), nn.Module()
             b.ff.net = nn.ModuleList([nn.Module(), nn.Identity(), nn.Linear(4 * c, c)])
             b.ff.net[0].proj = nn.Linear(c, 8 * c)
+            b.attn2 = SrAttention(c, context, width)
             b.norm1, b.norm2, b.norm3 = (nn.LayerNorm(c) for _ in range(3))
             return b
         self.transformer_blocks, self.proj_out = nn.ModuleList(block() for _ in range(depth)), nn.Linear(c, c)
