@@ -107,9 +107,9 @@ static int put_stage(pl_foreign_doc *d, int i, char *to, size_t cap)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *p))
             *p = '-';
     snprintf(path, sizeof path, STAGE "%d.n_epochs", i);
-    double epochs = pl_foreign_number(d, path, 0);
+    int64_t epochs = pl_foreign_whole(d, path, 1);
     snprintf(path, sizeof path, STAGE "%d.duration_epochs", i);
-    epochs = pl_foreign_number(d, path, epochs);
+    epochs = pl_foreign_whole(d, path, epochs);
     int at = 0;
     for (int k = 0; k < 4; k++)
         at += put_switch(d, i, switches[k][0], switches[k][1], set + at, sizeof set - (size_t)at);
@@ -119,17 +119,21 @@ static int put_stage(pl_foreign_doc *d, int i, char *to, size_t cap)
         snprintf(path, sizeof path, STAGE "%d.%s", i, theirs[k]);
         flow |= pl_foreign_true(d, path);
     }
-    return snprintf(to, cap, "%s{name: %s, until: {epochs: %g}, set: {%sflow.on: %s}}",
-                    i ? ", " : "", name, epochs > 0 ? epochs : 1, set, flow ? "true" : "false");
+    return snprintf(to, cap, "%s{name: %s, until: {epochs: %lld}, set: {%sflow.on: %s}}",
+                    i ? ", " : "", name, (long long)(epochs > 0 ? epochs : 1), set,
+                    flow ? "true" : "false");
 }
 
 static void make_stages(pl_foreign_doc *d)
 {
     char text[3072];
     int n = pl_foreign_count(d, "training.pipeline.steps"), at = 0;
-    for (int i = 0; i < n && i < 16; i++) {
+    for (int i = 0; i < n; i++) {
         int k = put_stage(d, i, text + at, sizeof text - (size_t)at);
-        if (k < 0 || (size_t)k >= sizeof text - (size_t)at) return;
+        if (k < 0 || (size_t)k >= sizeof text - (size_t)at) {
+            pl_foreign_skip(d, STAGE "*", "too many stages for one file: write phases by hand");
+            return;
+        }
         at += k;
     }
     if (n)
