@@ -124,6 +124,7 @@ TEST(tokenizer_files_that_are_damaged_or_of_another_kind_are_refused)
     pl_tokenizer_kind piece = PL_TOKENIZER_WORDPIECE, clip = PL_TOKENIZER_CLIP;
     refuses(piece, "vocab.txt", "a\nb\n[CLS]\n", "[PAD]");
     refuses(piece, "vocab.txt", "", "[PAD]");
+    refuses(piece, "vocab.txt", "[PAD]\n[UNK]\na\xff\n", "line 3 is not text in UTF-8");
     refuses(piece, "t.json", "{\"model\": {\"type\": \"BPE\"}}", "WordPiece is wanted");
     refuses(piece, "t.json", "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}}}",
             "BertNormalizer");

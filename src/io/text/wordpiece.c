@@ -8,6 +8,7 @@
  */
 #include "base/str.h"
 #include "base/sys.h"
+#include "io/json.h"
 #include "io/text/tokenizer.h"
 #include "io/text/unicode.h"
 
@@ -41,6 +42,11 @@ static pl_status read_lines(pl_tokenizer *t, const char *path)
         const char *stop = memchr(text + at, '\n', len - at);
         size_t end = stop ? (size_t)(stop - text) : len, n = end - at;
         n -= n && text[at + n - 1] == '\r';
+        if (memchr(text + at, 0, n) || !pl_utf8_valid(text + at, n)) {
+            rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__,
+                          "%s: line %d is not text in UTF-8: the file is damaged", path, id + 1);
+            break;
+        }
         rc = pl_vocab_add(&t->vocab, text + at, n, id);
         at = end + 1;
     }
