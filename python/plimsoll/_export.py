@@ -163,12 +163,18 @@ def _positional(module: "torch.nn.Module", names: list[str]) -> Iterator[None]:
 
 
 _DETACH_SEED = 6579572  # src/onnx/emit/emit_source.c
+# torch's number of a dtype in a TorchScript graph: ONNX's.
+_CAST = {0: 2, 1: 3, 2: 5, 3: 6, 4: 7, 5: 10, 6: 1, 7: 11, 11: 9, 15: 16}
 
 
 @contextlib.contextmanager
-def _detached() -> Iterator[None]:
-    """The exporter leaves out x.detach(). It becomes a Dropout of nothing, whose seed tells the importer that no gradient flows back."""
+def _more_ops(opset: int) -> Iterator[None]:
+    """Ops that the TorchScript exporter leaves out or lacks. x.detach() becomes a Dropout of nothing, whose seed tells the importer
+    that no gradient flows back; torch.diff, with which transformers looks for packed sequences, becomes slices; torch.cumsum counts
+    truth values, which ONNX's CumSum does not take; RMSNorm becomes the nodes that the importer recognises."""
     import torch
+
+    exporter: Any = torch.onnx  # torch's own annotations leave out some of its functions
 
     def detach(graph: Any, x: Any) -> Any:
         if x.type().scalarType() not in ("Float", "Double", "Half", "BFloat16"):
@@ -176,12 +182,46 @@ def _detached() -> Iterator[None]:
         ratio = graph.op("Constant", value_t=torch.tensor(0.0))
         return graph.op("Dropout", x, ratio, seed_i=_DETACH_SEED)
 
-    exporter: Any = torch.onnx  # torch's own annotations leave out these functions
-    exporter.register_custom_op_symbolic("aten::detach", detach, 13)
+    def diff(graph: Any, x: Any, times: Any, axis: Any, before: Any, behind: Any) -> Any:
+        def numbers(*values: int) -> Any:
+            return graph.op("Constant", value_t=torch.tensor(values))
+
+        def read(value: Any) -> int:
+            return int(value.node().t("value"))
+
+        parts = [part for part in (before, x, behind) if not part.node().mustBeNone()]
+        along = read(axis)
+        x = graph.op("Concat", *parts, axis_i=along) if len(parts) > 1 else x
+        for _ in range(read(times)):
+            later = graph.op("Slice", x, numbers(1), numbers(2**62), numbers(along))
+            x = graph.op("Sub", later, graph.op("Slice", x, numbers(0), numbers(-1), numbers(along)))
+        return x
+
+    def cumsum(graph: Any, x: Any, axis: Any, kind: Any) -> Any:
+        if not kind.node().mustBeNone():
+            x = graph.op("Cast", x, to_i=_CAST[int(kind.node().t("value"))])
+        elif x.type().scalarType() == "Bool":
+            x = graph.op("Cast", x, to_i=_CAST[4])
+        return graph.op("CumSum", x, graph.op("Constant", value_t=axis.node().t("value")))
+
+    def rms_norm(graph: Any, x: Any, shape: Any, weight: Any, eps: Any) -> Any:
+        axes = list(range(-len(exporter.symbolic_helper._maybe_get_const(shape, "is")), 0))
+        small = torch.finfo(torch.float32).eps if eps.node().mustBeNone() else float(eps.node().t("value"))
+        square = graph.op("Pow", x, graph.op("Constant", value_t=torch.tensor(2.0)))
+        mean = (graph.op("ReduceMean", square, axes_i=axes, keepdims_i=1) if opset < 18 else
+                graph.op("ReduceMean", square, graph.op("Constant", value_t=torch.tensor(axes)), keepdims_i=1))
+        size = graph.op("Sqrt", graph.op("Add", mean, graph.op("Constant", value_t=torch.tensor(small))))
+        y = graph.op("Div", x, size)
+        return y if weight.node().mustBeNone() else graph.op("Mul", y, weight)
+
+    ops = {"aten::detach": detach, "aten::diff": diff, "aten::cumsum": cumsum, "aten::rms_norm": rms_norm}
+    for name, symbolic in ops.items():
+        exporter.register_custom_op_symbolic(name, symbolic, 13)
     try:
         yield
     finally:
-        exporter.unregister_custom_op_symbolic("aten::detach", 13)
+        for name in ops:
+            exporter.unregister_custom_op_symbolic(name, 13)
 
 
 def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
@@ -191,7 +231,7 @@ def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs:
 
     for opset in (17, 20):
         try:
-            with _quiet(), _detached(), _positional(module, inputs):
+            with _quiet(), _more_ops(opset), _positional(module, inputs):
                 torch.onnx.export(
                     module, (*args, *kwargs.values()), path, dynamo=False, opset_version=opset,
                     input_names=inputs, output_names=outputs,

@@ -239,6 +239,25 @@ class Package(unittest.TestCase):
             want = module(data["x"], table[:2] + 1, torch.tensor(2.0)).numpy()
         self.assertLess(abs(numpy.load(made) - want).max(), 1e-5)
 
+    def test_ops_that_torchscript_lacks_are_exported(self):
+        class Steps(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head, self.norm, self.plain = nn.Linear(5, 2), nn.RMSNorm(5), nn.RMSNorm(5, eps=1e-3, elementwise_affine=False)
+
+            def forward(self, x):
+                change = self.plain(self.norm(torch.diff(x, n=2, dim=-1, prepend=x[:, :2])))
+                return self.head(change + (x > 0).cumsum(1) * 0.1 + (x > 1).cumsum(1, dtype=torch.float32))
+
+        module, x = Steps(), torch.randn(6, 5)
+        out = os.path.join(self.dir.name, "steps")
+        numpy.save(os.path.join(self.dir.name, "x.npy"), x.numpy())
+        run = plimsoll.train(module, x[:2], loss="mse", data={"x": x, "target": torch.zeros(6, 2)}, out=out, batch=3, exporter="torchscript",
+                             **{"train.steps": 2, "data.eval_share": 0, "eval.batches": 1})
+        made = run.predict(os.path.join(self.dir.name, "x.npy"), os.path.join(out, "y.npy"))
+        with torch.no_grad():
+            self.assertLess(abs(numpy.load(made) - module(x).numpy()).max(), 1e-5)
+
     def test_dynamic_dimensions_keep_their_names(self):
         class Words(nn.Module):
             def __init__(self):

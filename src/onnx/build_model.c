@@ -278,6 +278,8 @@ static pl_status build_node(pl_ox_build *b, const pl_ox_node *n)
     PL_TRY(emit(&c));
     for (int i = 0; i < c.n_out; i++) {
         if (!n->output[i] || !n->output[i][0] || !c.out[i]) continue;
+        if (pl_ox_map_get(b->scope->names, n->output[i]))
+            return pl_ox_fail(&c, PL_ERR_FILE, "'%s' is defined twice", n->output[i]);
         if (!c.out[i]->name) c.out[i]->name = n->output[i];
         PL_TRY(pl_ox_map_put(b->scope->names, n->output[i], c.out[i]));
     }

@@ -166,7 +166,8 @@ pl_status pl_ox_external_read(const pl_onnx *o, const pl_ox_tensor *t, uint64_t 
         rc = pl_fail(PL_ERR_FILE,
                      "%s: tensor '%s': external data '%s' is a link out of the folder of the model",
                      o->path, name, location);
-    else if (offset > f.size || at + bytes > f.size - offset || (has_length && at + bytes > length))
+    else if (offset > f.size || at + bytes > f.size - offset ||
+             (has_length && (at + bytes > length || length > f.size - offset)))
         rc = pl_fail(PL_ERR_FILE,
                      "%s: tensor '%s' wants %llu bytes at byte %llu of %s, which has %llu bytes "
                      "(length given for the tensor: %llu)",

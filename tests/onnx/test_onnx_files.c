@@ -135,6 +135,25 @@ TEST(onnx_external_data_stay_in_the_folder_of_the_model)
     REFUSED(negative, dir, PL_ERR_FILE, "bad offset");
     pl_str shorter = external_tensor("weights.bin", "0", "8");
     REFUSED(shorter, dir, PL_ERR_FILE, "length given for the tensor: 8");
+    pl_str longer = external_tensor("weights.bin", "0", "999999999999");
+    REFUSED(longer, dir, PL_ERR_FILE, "length given for the tensor: 999999999999");
+}
+
+TEST(onnx_two_nodes_that_define_one_name_are_refused)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    pl_str g = PL_STR_INIT;
+    for (int i = 0; i < 2; i++) {
+        pl_str n = PL_STR_INIT;
+        put_text(&n, 1, "x");
+        put_text(&n, 2, "y");
+        put_text(&n, 4, i ? "Relu" : "Tanh");
+        put_message(&g, 1, &n);
+    }
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str m = model_of(&g);
+    REFUSED(m, ".", PL_ERR_FILE, "'y' is defined twice");
 }
 
 TEST(onnx_tensors_with_impossible_sizes_are_refused)
