@@ -234,7 +234,7 @@ void pl_test_tell(const pl_test_case *t, pl_test_result r)
 static int usage(FILE *to)
 {
     fputs("pl_test [options] - runs tests\n"
-          "  -k PART   tests whose names contain PART; -k =NAME: one test\n"
+          "  -k PART   tests whose names contain PART; -k =NAME: one test; several -k: any of them\n"
           "  -j N      N tests at once, each in a process of its own\n"
           "  -l        list the names\n"
           "  -v        print a line for every test, not only for failures and slow tests\n"
@@ -243,14 +243,25 @@ static int usage(FILE *to)
     return to == stdout ? 0 : 2;
 }
 
+enum { MAX_PARTS = 16 };
+
+static bool is_wanted(const char *name, const char *const *part, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (part[i][0] == '=' ? !strcmp(name, part[i] + 1) : strstr(name, part[i]) != NULL)
+            return true;
+    return n == 0;
+}
+
 int main(int argc, char **argv)
 {
-    const char *only = NULL;
+    const char *part[MAX_PARTS];
+    int n_parts = 0;
     bool list = false;
     int workers = 0;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "-k") && i + 1 < argc)
-            only = argv[++i];
+        if (!strcmp(argv[i], "-k") && i + 1 < argc && n_parts < MAX_PARTS)
+            part[n_parts++] = argv[++i];
         else if (!strcmp(argv[i], "-j") && i + 1 < argc)
             workers = atoi(argv[++i]);
         else if (!strcmp(argv[i], "-l"))
@@ -268,8 +279,7 @@ int main(int argc, char **argv)
     if (!order) return 1;
     n = 0;
     for (pl_test_case *t = all_tests; t; t = t->next)
-        if (!only || (only[0] == '=' ? !strcmp(t->name, only + 1) : strstr(t->name, only) != NULL))
-            order[n++] = t;
+        if (is_wanted(t->name, part, n_parts)) order[n++] = t;
     qsort(order, (size_t)n, sizeof *order, !list && workers > 0 ? by_hash : by_place);
     n_chosen = n;
     if (!list) begin_cache();
