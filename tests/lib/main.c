@@ -233,13 +233,14 @@ void pl_test_tell(const pl_test_case *t, pl_test_result r)
 
 static int usage(FILE *to)
 {
-    fputs("pl_test [options] - runs tests\n"
-          "  -k PART   tests whose names contain PART; -k =NAME: one test; several -k: any of them\n"
-          "  -j N      N tests at once, each in a process of its own\n"
-          "  -l        list the names\n"
-          "  -v        print a line for every test, not only for failures and slow tests\n"
-          "  --times   list the slowest tests at the end\n",
-          to);
+    fputs(
+        "pl_test [options] - runs tests\n"
+        "  -k PART   tests whose names contain PART; -k =NAME: one test; several -k: any of them\n"
+        "  -j N      N tests at once, each in a process of its own\n"
+        "  -l        list the names\n"
+        "  -v        print a line for every test, not only for failures and slow tests\n"
+        "  --times   list the slowest tests at the end\n",
+        to);
     return to == stdout ? 0 : 2;
 }
 
