@@ -3,7 +3,8 @@
  * For one test file, which includes this header and then the file under test. Nothing runs when it
  * is enqueued: a call becomes a node with the nodes that it must follow. When the host waits, all
  * nodes run, each time one that is ready and was drawn by lot; the streams of `slow` come last. So
- * a missing wait shows as a wrong result, in some draw.
+ * a missing wait shows as a wrong result, in some draw. While a graph is captured, the nodes that the
+ * next call on a stream follows can be set (cudaStreamUpdateCaptureDependencies).
  */
 #ifndef PL_CUDASIM_STREAMS_H
 #define PL_CUDASIM_STREAMS_H
@@ -12,7 +13,7 @@
 #include "base/hash.h"
 #include "cuda/device/cuda.h"
 
-enum { SIM_NODES = 8192, SIM_STREAMS = 8, SIM_EVENTS = 4096, SIM_DEPS = 3, SIM_GRAPHS = 8 };
+enum { SIM_NODES = 8192, SIM_STREAMS = 8, SIM_EVENTS = 4096, SIM_DEPS = 16, SIM_GRAPHS = 8 };
 
 typedef struct sim_node {
     void (*fn)(const void *ctx);
@@ -38,8 +39,17 @@ typedef struct sim_event {
 } sim_event;
 typedef sim_event *cudaEvent_t;
 typedef sim_list *cudaGraph_t, *cudaGraphExec_t;
-typedef int cudaStreamCaptureMode;
-enum { cudaStreamCaptureModeRelaxed, cudaStreamNonBlocking, cudaEventDisableTiming };
+typedef int cudaStreamCaptureMode, cudaGraphNode_t;
+typedef struct cudaGraphEdgeData {
+    int unused;
+} cudaGraphEdgeData;
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusActive };
+enum {
+    cudaStreamCaptureModeRelaxed,
+    cudaStreamNonBlocking,
+    cudaEventDisableTiming,
+    cudaStreamSetCaptureDependencies
+};
 
 static struct {
     sim_list now, *capture; /* capture: NULL: nothing is captured */
@@ -47,9 +57,12 @@ static struct {
     sim_event event[SIM_EVENTS];
     int n_events, n_streams, n_graphs;
     uint64_t draws;
-    unsigned slow; /* bit k: stream k */
+    unsigned slow;              /* bit k: stream k */
+    int next[SIM_DEPS], n_next; /* set dependencies of the next captured call; 0: the last call */
+    float elapsed,
+        faster; /* between events: milliseconds, and how many times less at each question */
     sim_list graph[SIM_GRAPHS];
-} sim_gpu = {.n_streams = 2};
+} sim_gpu = {.n_streams = 2, .elapsed = 1, .faster = 1};
 
 static inline int sim_stream(cudaStream_t s)
 {
@@ -74,7 +87,13 @@ static sim_node *sim_add(cudaStream_t s)
     if (!l->n) sim_clear(l);
     if (l->n == SIM_NODES) PL_BUG("the simulated GPU has no room for more nodes");
     sim_node *x = &l->node[l->n];
-    *x = (sim_node){.stream = stream, .dep = {l->tail[stream], -1, -1}, .since = -1};
+    *x = (sim_node){.stream = stream, .since = -1};
+    for (int i = 0; i < SIM_DEPS; i++) x->dep[i] = -1;
+    x->dep[0] = l->tail[stream];
+    if (l == sim_gpu.capture && sim_gpu.n_next) {
+        for (int i = 0; i < sim_gpu.n_next; i++) x->dep[i] = sim_gpu.next[i];
+        sim_gpu.n_next = 0;
+    }
     l->tail[stream] = l->n++;
     return x;
 }
@@ -139,25 +158,28 @@ static void sim_wait(void)
 #define cudaEventCreateWithFlags(e, f)                                                             \
  (*(e) = &sim_gpu.event[sim_gpu.n_events++], (void)(f),                                            \
   sim_gpu.n_events < SIM_EVENTS ? cudaSuccess : cudaErrorInvalidValue)
-#define cudaEventCreate(e)            cudaEventCreateWithFlags(e, 0)
-#define cudaEventDestroy(e)           ((void)(e))
-#define cudaEventElapsedTime(t, a, b) (*(t) = 1, (void)(a), (void)(b), cudaSuccess)
-#define cudaEventSynchronize(e)       ((void)(e), sim_wait(), cudaSuccess)
-#define cudaStreamSynchronize(s)      ((void)(s), sim_wait(), cudaSuccess)
-#define cudaDeviceSynchronize()       sim_wait()
-#define cudaMemcpyAsync               sim_memcpy
-#define cudaLaunchHostFunc            sim_call
+#define cudaEventCreate(e)  cudaEventCreateWithFlags(e, 0)
+#define cudaEventDestroy(e) ((void)(e))
+#define cudaEventElapsedTime(t, a, b)                                                              \
+ (*(t) = (sim_gpu.elapsed /= sim_gpu.faster), (void)(a), (void)(b), cudaSuccess)
+#define cudaEventSynchronize(e)  ((void)(e), sim_wait(), cudaSuccess)
+#define cudaStreamSynchronize(s) ((void)(s), sim_wait(), cudaSuccess)
+#define cudaDeviceSynchronize()  sim_wait()
+#define cudaMemcpyAsync          sim_memcpy
+#define cudaLaunchHostFunc       sim_call
 #define CUDART_CB
-#define cudaMemsetAsync               sim_memset
-#define cudaEventRecord               sim_record
-#define cudaStreamWaitEvent           sim_wait_event
-#define cudaStreamBeginCapture        sim_begin
-#define cudaStreamEndCapture          sim_end
-#define cudaGraphInstantiate(x, g, f) (*(x) = (g), cudaSuccess)
-#define cudaGraphUpload(x, s)         ((void)(x), (void)(s), cudaSuccess)
-#define cudaGraphDestroy(g)           ((void)(g))
-#define cudaGraphExecDestroy(g)       ((void)(g))
-#define cudaGraphLaunch               sim_launch
+#define cudaMemsetAsync                     sim_memset
+#define cudaEventRecord                     sim_record
+#define cudaStreamWaitEvent                 sim_wait_event
+#define cudaStreamBeginCapture              sim_begin
+#define cudaStreamEndCapture                sim_end
+#define cudaGraphInstantiate(x, g, f)       (*(x) = (g), cudaSuccess)
+#define cudaGraphUpload(x, s)               ((void)(x), (void)(s), cudaSuccess)
+#define cudaGraphDestroy(g)                 ((void)(g))
+#define cudaGraphExecDestroy(g)             ((void)(g))
+#define cudaGraphLaunch                     sim_launch
+#define cudaStreamUpdateCaptureDependencies sim_follow
+#define cudaStreamGetCaptureInfo            sim_capture_info
 
 static cudaError_t sim_memcpy(void *to, const void *from, size_t n, cudaMemcpyKind k,
                               cudaStream_t s)
@@ -202,7 +224,30 @@ static cudaError_t sim_wait_event(cudaStream_t s, cudaEvent_t e, unsigned flags)
     bool captured = e->list == sim_gpu.capture;
     if (captured) sim_gpu.joined[sim_stream(s)] = true;
     if (sim_list_of(sim_stream(s)) != e->list) return cudaErrorInvalidValue;
-    sim_add(s)->dep[1] = e->node;
+    sim_add(s)->dep[SIM_DEPS - 1] = e->node;
+    return cudaSuccess;
+}
+
+static cudaError_t sim_follow(cudaStream_t s, const cudaGraphNode_t *node,
+                              const cudaGraphEdgeData *edge, size_t n, unsigned flags)
+{
+    (void)s, (void)edge, (void)flags;
+    if (!sim_gpu.capture || n >= SIM_DEPS) return cudaErrorInvalidValue;
+    for (size_t i = 0; i < n; i++) sim_gpu.next[i] = node[i];
+    sim_gpu.n_next = (int)n;
+    return cudaSuccess;
+}
+
+static cudaError_t sim_capture_info(cudaStream_t s, enum cudaStreamCaptureStatus *status, void *id,
+                                    void *graph, const cudaGraphNode_t **node,
+                                    const cudaGraphEdgeData **edge, size_t *n)
+{
+    sim_list *l = sim_gpu.capture;
+    (void)id, (void)graph;
+    *status = cudaStreamCaptureStatusActive;
+    *edge = NULL;
+    *node = sim_gpu.n_next ? sim_gpu.next : &l->tail[sim_stream(s)];
+    *n = sim_gpu.n_next ? (size_t)sim_gpu.n_next : **node >= 0;
     return cudaSuccess;
 }
 
@@ -212,6 +257,7 @@ static cudaError_t sim_begin(cudaStream_t s, cudaStreamCaptureMode mode)
     if (sim_gpu.capture || sim_gpu.n_graphs == SIM_GRAPHS) return cudaErrorInvalidValue;
     sim_gpu.capture = &sim_gpu.graph[sim_gpu.n_graphs++];
     sim_clear(sim_gpu.capture);
+    sim_gpu.n_next = 0;
     memset(sim_gpu.joined, 0, sizeof sim_gpu.joined);
     sim_gpu.joined[sim_stream(s)] = true;
     return cudaSuccess;

@@ -25,6 +25,10 @@
 #define pl_cuda_moves_wait      moves_wait
 #define pl_cuda_moves_begin     moves_begin
 #define pl_cuda_moves_end       moves_end
+#define pl_beside_allowed       moves_beside_allowed
+#define pl_beside_add           moves_beside_add
+#define pl_beside_ends          moves_beside_ends
+#include "cuda/device/beside.c"
 #include "cuda/device/capture.c"
 #include "cuda/device/move_streams.c"
 #include "cuda/ops/many.c"
@@ -237,17 +241,25 @@ static void end(rig *b)
     free(b);
 }
 
+/* A new GPU; its orders are drawn from the seed. */
+static void start_gpu(uint64_t seed)
+{
+    sim_gpu.n_graphs = sim_gpu.n_events = 0;
+    memset(channels, 0, sizeof channels);
+    fork_event = taken = NULL;
+    sim_gpu.n_streams = 2;
+    sim_gpu.draws = seed << 32;
+    sim_gpu.slow = (unsigned)seed; /* stream 0: kernels, 1: uploads, others: moves */
+    sim_gpu.elapsed = 0.01f;
+    sim_gpu.faster = 1;
+}
+
 TEST(cuda_moves_do_not_change_bits_in_any_order)
 {
     int moves = 0;
     for (uint64_t seed = 0; seed < 24; seed++) {
         rig *a = calloc(1, sizeof *a), *b = calloc(1, sizeof *b);
-        sim_gpu.n_graphs = sim_gpu.n_events = 0;
-        memset(channels, 0, sizeof channels);
-        fork_event = taken = NULL;
-        sim_gpu.n_streams = 2;
-        sim_gpu.draws = seed << 32;
-        sim_gpu.slow = (unsigned)seed; /* stream 0: kernels, 1: uploads, others: moves */
+        start_gpu(seed);
         compile(a, seed, true, PL_LEVEL_DEVICE);
         compile(b, seed, seed % 3 == 1, seed & 1 ? PL_LEVEL_DISK : PL_LEVEL_HOST);
 
@@ -260,6 +272,55 @@ TEST(cuda_moves_do_not_change_bits_in_any_order)
         end(b);
     }
     CHECK(moves > 100);
+}
+
+/* Returns how many nodes of the graph do not follow the node before them. */
+static int free_nodes(const sim_list *l)
+{
+    int n = 0;
+    for (int i = 1; i < l->n; i++) {
+        bool follows = false;
+        for (int k = 0; k < SIM_DEPS; k++) follows = follows || l->node[i].dep[k] == i - 1;
+        n += !follows;
+    }
+    return n;
+}
+
+/* The second graph is said to be the faster one, so its units run beside each other. */
+TEST(cuda_units_beside_each_other_do_not_change_bits)
+{
+    int beside = 0;
+    for (uint64_t seed = 0; seed < 16; seed++) {
+        rig *a = calloc(1, sizeof *a), *b = calloc(1, sizeof *b);
+        start_gpu(seed);
+        compile(a, seed, true, PL_LEVEL_DEVICE);
+        compile(b, seed, false, PL_LEVEL_DEVICE);
+        run(a, seed);
+        sim_gpu.faster = 2;
+
+        run(b, seed);
+
+        CHECK_MSG(sim_gpu.n_graphs == 2, "seed %d: %d graphs", (int)seed, sim_gpu.n_graphs);
+        CHECK_INT(free_nodes(&sim_gpu.graph[0]), 0);
+        beside += free_nodes(&sim_gpu.graph[1]);
+        compare(a, b, seed);
+        end(a);
+        end(b);
+    }
+    CHECK_MSG(beside > 30, "%d units run beside the one before", beside);
+}
+
+TEST(cuda_units_run_in_order_where_that_is_as_fast)
+{
+    rig *b = calloc(1, sizeof *b);
+    start_gpu(1);
+    compile(b, 1, false, PL_LEVEL_DEVICE);
+
+    run(b, 1);
+
+    CHECK_INT(sim_gpu.n_graphs, 2);
+    CHECK(((const captured *)b->s->bound[0].staging.captured)->graph == &sim_gpu.graph[0]);
+    end(b);
 }
 
 /* Two updates share a launch, unless the second needs a move that the first does not wait for. */

@@ -12,10 +12,15 @@
  *
  * Moves between levels have streams of their own (move_streams.h), captured with the units.
  *
+ * In a graph a unit follows the units whose memory it needs (beside.h), not the unit before it in
+ * the list: the GPU may run units beside each other. The stream's capture is told before each unit
+ * which nodes come next to it, so kernels know nothing of that.
+ *
  * So a batch is uploaded while the previous run is still going, and the GPU may start run n + 1
  * before the host has read the outputs of run n.
  */
 #include "base/sys.h"
+#include "cuda/device/beside.h"
 #include "cuda/device/move_streams.h"
 #include "cuda/ops/many.h"
 
@@ -41,25 +46,93 @@ static pl_status enqueue_one(pl_cuda_moves *m, const pl_bound_unit *l)
     return PL_OK;
 }
 
-/* Consecutive small kernels of one kind become one launch where possible (cuda/ops/many.h). */
-pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
+/* ---- edges of a graph --------------------------------------------------------------------- */
+/* Nodes of a graph that a unit has added last: what follows the unit follows these. */
+enum { MOST_NODES = 8 };
+typedef struct last_nodes {
+    cudaGraphNode_t node[MOST_NODES];
+    cudaGraphEdgeData edge[MOST_NODES];
+    size_t n;
+} last_nodes;
+
+/* A graph while it is captured. */
+typedef struct weave {
+    pl_beside list;
+    last_nodes at[PL_BESIDE_SPAN];
+    cudaGraphNode_t node[PL_BESIDE_SPAN * MOST_NODES]; /* scratch of follow */
+    cudaGraphEdgeData edge[PL_BESIDE_SPAN * MOST_NODES];
+} weave;
+
+/* The next call on the stream follows all nodes of these entries. */
+static pl_status follow(weave *w, uint64_t entries)
+{
+    size_t n = 0;
+    for (int i = 0; i < PL_BESIDE_SPAN; i++)
+        for (size_t k = 0; entries >> i & 1u && k < w->at[i].n; k++) {
+            w->node[n] = w->at[i].node[k];
+            w->edge[n++] = w->at[i].edge[k];
+        }
+    PL_CUDA(cudaStreamUpdateCaptureDependencies(pl_cuda_stream(), w->node, w->edge, n,
+                                                cudaStreamSetCaptureDependencies));
+    return PL_OK;
+}
+
+static pl_status note_last(last_nodes *out)
+{
+    enum cudaStreamCaptureStatus status;
+    const cudaGraphNode_t *node;
+    const cudaGraphEdgeData *edge;
+    size_t n;
+    PL_CUDA(cudaStreamGetCaptureInfo(pl_cuda_stream(), &status, NULL, NULL, &node, &edge, &n));
+    PL_FAIL_IF(n > MOST_NODES, PL_ERR_UNSUPPORTED, "a unit ends in %zu kernels", n);
+    for (size_t i = 0; i < n; i++) {
+        out->node[i] = node[i];
+        out->edge[i] = edge ? edge[i] : (cudaGraphEdgeData){0};
+    }
+    out->n = n;
+    return PL_OK;
+}
+
+/* ---- units in order ----------------------------------------------------------------------- */
+/* Consecutive small kernels of one kind become one launch where possible (cuda/ops/many.h). *step:
+ * how many units have begun. */
+static pl_status enqueue_next(pl_cuda_moves *moves, weave *w, const pl_bound_unit *l, uint32_t n,
+                              uint32_t *step)
+{
+    const pl_call *calls[PL_CUDA_MANY];
+    int n_calls, at = 0;
+    *step = pl_cuda_together(l, n, calls, &n_calls);
+    bool idle = *step == 1 && !l->exec && !l->bytes && !l->move;
+    if (w && !idle) {
+        uint64_t follows;
+        bool opens;
+        at = pl_beside_add(&w->list, l, *step, &follows, &opens);
+        if (follows) PL_TRY(follow(w, follows));
+    }
+    if (n_calls > 1) {
+        PL_TRY(pl_cuda_moves_wait(moves, l));
+        PL_TRY(pl_cuda_many_of(l->exec->kernel)(calls, n_calls));
+    } else {
+        for (uint32_t k = 0; k < *step; k++) PL_TRY(enqueue_one(moves, &l[k]));
+    }
+    return w && !idle ? note_last(&w->at[at]) : PL_OK;
+}
+
+static pl_status enqueue_all(weave *w, const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 {
     pl_cuda_moves moves = {0};
     for (uint32_t i = 0, step; i < n; i += step) {
-        const pl_call *calls[PL_CUDA_MANY];
-        int n_calls;
         *failed = i;
-        step = pl_cuda_together(l + i, n - i, calls, &n_calls);
-        if (n_calls > 1) {
-            PL_TRY(pl_cuda_moves_wait(&moves, &l[i]));
-            PL_TRY(pl_cuda_many_of(l[i].exec->kernel)(calls, n_calls));
-        } else {
-            for (uint32_t k = 0; k < step; k++) PL_TRY(enqueue_one(&moves, &l[i + k]));
-        }
+        PL_TRY(enqueue_next(&moves, w, l + i, n - i, &step));
     }
     PL_TRY(pl_cuda_moves_end(&moves));
     *failed = 0;
-    return PL_OK;
+    return w ? follow(w, pl_beside_ends(&w->list)) : PL_OK;
+}
+
+pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
+{
+    return enqueue_all(NULL, l, n, failed);
 }
 
 /* ---- unit by unit ----------------------------------------------------------------------- */
@@ -114,29 +187,31 @@ static pl_status fetch_outputs(const pl_capture_plan *plan, int side)
     return PL_OK;
 }
 
-/* Relaxed mode: what a library does internally on its first call is not part of the graph. */
-static pl_status capture_graph(captured *t)
+/* Captures the units into *out; w: they may run beside each other, NULL: in order. Relaxed mode: what
+ * a library does internally on its first call is not part of the graph. */
+static pl_status capture_graph(const captured *t, weave *w, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
+    *out = NULL;
     PL_CUDA(cudaStreamBeginCapture(pl_cuda_stream(), cudaStreamCaptureModeRelaxed));
     uint32_t failed;
-    pl_status rc = pl_cuda_enqueue(t->plan->units, t->plan->n_units, &failed);
+    pl_status rc = enqueue_all(w, t->plan->units, t->plan->n_units, &failed);
     cudaError_t end = cudaStreamEndCapture(pl_cuda_stream(), &graph);
     if (rc == PL_OK && end != cudaSuccess)
         rc = pl_cuda_failed(end, "cudaStreamEndCapture", __FILE__, __LINE__);
     if (rc == PL_OK) {
-        cudaError_t made = cudaGraphInstantiate(&t->graph, graph, 0);
+        cudaError_t made = cudaGraphInstantiate(out, graph, 0);
         if (made != cudaSuccess)
             rc = pl_cuda_failed(made, "cudaGraphInstantiate", __FILE__, __LINE__);
     }
     if (rc == PL_OK) {
-        cudaError_t up = cudaGraphUpload(t->graph, pl_cuda_stream());
+        cudaError_t up = cudaGraphUpload(*out, pl_cuda_stream());
         if (up != cudaSuccess) rc = pl_cuda_failed(up, "cudaGraphUpload", __FILE__, __LINE__);
     }
     if (graph) cudaGraphDestroy(graph);
-    if (rc != PL_OK && t->graph) {
-        cudaGraphExecDestroy(t->graph);
-        t->graph = NULL;
+    if (rc != PL_OK && *out) {
+        cudaGraphExecDestroy(*out);
+        *out = NULL;
     }
     cudaGetLastError();
     return rc;
@@ -217,17 +292,60 @@ static bool has_exchanges(const pl_capture_plan *plan)
     return false;
 }
 
+/* ---- one after the other, or beside each other ------------------------------------------------ */
+/* Returns the milliseconds of a run among RUNS runs in a row, after one that is not counted. */
+static pl_status time_graph(const captured *t, cudaGraphExec_t graph, float *ms)
+{
+    enum { RUNS = 3 };
+    cudaStream_t stream = pl_cuda_stream();
+    PL_CUDA(cudaGraphLaunch(graph, stream));
+    PL_CUDA(cudaEventRecord(t->begun[0], stream));
+    for (int i = 0; i < RUNS; i++) PL_CUDA(cudaGraphLaunch(graph, stream));
+    PL_CUDA(cudaEventRecord(t->done[0], stream));
+    PL_CUDA(cudaStreamSynchronize(stream));
+    PL_CUDA(cudaEventElapsedTime(ms, t->begun[0], t->done[0]));
+    *ms /= RUNS;
+    return PL_OK;
+}
+
+/* Units of less than SHORT_US microseconds on average leave a part of the GPU idle: where they may
+ * run beside each other, both graphs are timed on zero inputs, and the faster one stays. Long units
+ * fill the GPU, and edges between branches of a graph cost more than those of a chain. The bits are
+ * the same. */
+static pl_status choose_form(captured *t)
+{
+    const float SHORT_US = 40, CLEARLY = 1.01f;
+    const pl_capture_plan *plan = t->plan;
+    cudaGraphExec_t woven;
+    float chain_ms, woven_ms;
+    if (!pl_beside_allowed(plan->units, plan->n_units)) return PL_OK;
+    PL_TRY(take_zeros(plan));
+    PL_TRY(time_graph(t, t->graph, &chain_ms));
+    if (1e3f * chain_ms > SHORT_US * (float)plan->n_units) return PL_OK;
+    weave *w = pl_sys_alloc(sizeof *w);
+    if (!w) return PL_ERR_MEMORY;
+    pl_status rc = capture_graph(t, w, &woven);
+    pl_sys_free(w);
+    if (rc != PL_OK) return PL_OK; /* a graph that cannot be made is not needed */
+    rc = time_graph(t, woven, &woven_ms);
+    bool better = rc == PL_OK && woven_ms * CLEARLY < chain_ms;
+    cudaGraphExecDestroy(better ? t->graph : woven);
+    if (better) t->graph = woven;
+    return rc;
+}
+
 static pl_status record(captured *t, uint32_t *failed)
 {
     const pl_capture_plan *plan = t->plan;
     bool graph = !plan->eager && plan->n_units > 0;
-    if (!graph || has_exchanges(plan) || capture_graph(t) != PL_OK) {
+    if (!graph || has_exchanges(plan) || capture_graph(t, NULL, &t->graph) != PL_OK) {
         PL_TRY(rehearse(t, failed));
         if (!graph) return PL_OK;
-        pl_status again = capture_graph(t);
+        pl_status again = capture_graph(t, NULL, &t->graph);
         if (again != PL_OK)
             return pl__fail_prefix(again, "CUDA graph capture failed; try compile.mode=eager");
     }
+    PL_TRY(choose_form(t));
     PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
     return PL_OK;
 }
