@@ -151,6 +151,7 @@ struct pl_device {
     const pl_access *access;
     bool own_memory; /* a budget counts the device's memory, not the host's */
     bool gathers;    /* adjacent updates of weights run as one launch */
+    bool beside;     /* units that share no memory may run beside each other */
     bool moves;      /* it moves to and from host memory itself, without threads of the host */
     /* own_memory: what first runs may add to used_bytes, in total and for each node of a graph */
     uint64_t margin_bytes, node_bytes;
@@ -290,7 +291,7 @@ uint64_t pl_program_stage_bytes(const pl_program *p);
 /* ---- the CUDA plug-in ----------------------------------------------------------------------
  * libplimsoll_cuda.so exports `pl_cuda_plugin`. The number changes with this file, ir/ and
  * everything else of the engine that the plug-in reads. */
-enum { PL_CUDA_ABI = 10 };
+enum { PL_CUDA_ABI = 11 };
 typedef struct pl_cuda_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */

@@ -257,7 +257,11 @@ static pl_status make_plan(pl_program *p)
                                   .gather = p->dev->gathers,
                                   .seed = p->opts.seed,
                                   .seconds = p->opts.plan_seconds};
-    PL_TRY(pl_plan_make(p->base_graph, p->base_units, &p->plan_opts, &p->keep_all));
+    /* Plans of the search for a budget have no room to spread. */
+    p->plan_opts.spread = p->dev->beside;
+    pl_status rc = pl_plan_make(p->base_graph, p->base_units, &p->plan_opts, &p->keep_all);
+    p->plan_opts.spread = false;
+    if (rc != PL_OK) return rc;
     PL_TRY(pl_plan_check(p->base_graph, p->base_units, &p->plan_opts, p->keep_all));
     p->times.plan = pl_lap(&at);
     pl_budget_base base = {.g = p->base_graph,

@@ -3,8 +3,8 @@
  * For one test file, which includes this header and then the file under test. Nothing runs when it
  * is enqueued: a call becomes a node with the nodes that it must follow. When the host waits, all
  * nodes run, each time one that is ready and was drawn by lot; the streams of `slow` come last. So
- * a missing wait shows as a wrong result, in some draw. While a graph is captured, the nodes that the
- * next call on a stream follows can be set (cudaStreamUpdateCaptureDependencies).
+ * a missing wait shows as a wrong result, in some draw. While a graph is captured, the nodes that
+ * the next call on a stream follows can be set (cudaStreamUpdateCaptureDependencies).
  */
 #ifndef PL_CUDASIM_STREAMS_H
 #define PL_CUDASIM_STREAMS_H

@@ -28,9 +28,9 @@
 #define pl_beside_allowed       moves_beside_allowed
 #define pl_beside_add           moves_beside_add
 #define pl_beside_ends          moves_beside_ends
-#include "cuda/device/beside.c"
 #include "cuda/device/capture.c"
 #include "cuda/device/move_streams.c"
+#include "cuda/ops/beside.c"
 #include "cuda/ops/many.c"
 
 cudaStream_t moves_upload(void)

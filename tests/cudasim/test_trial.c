@@ -110,6 +110,7 @@ static const pl_kernel refused[] = {{"second", never, get_ready, done, run_secon
 
 /* Tries the kernels with these times; predicted: 1 ms. Returns the name of the kernel taken. */
 static bool all; /* of the next trials */
+static double exact;
 static const char *taken(double a, double b, double c, const pl_kernel *list, double *ms)
 {
     static const pl_op op = {.name = "op"};
@@ -120,6 +121,7 @@ static const char *taken(double a, double b, double c, const pl_kernel *list, do
                        .expected = &first,
                        .alternatives = list,
                        .expected_ms = 1,
+                       .exact_ms = exact,
                        .all = all};
     const pl_kernel *k = NULL;
     sim.ms[FIRST] = a, sim.ms[SECOND] = b, sim.ms[THIRD] = c;
@@ -195,6 +197,25 @@ TEST(cuda_kernels_are_not_searched_further_than_the_first_that_is_not_slow)
     forget();
     CHECK(strcmp(taken(30, 1.2, 0.5, others, &ms), "second") == 0);
     CHECK_INT(sim.runs[THIRD], 0);
+}
+
+/* TF32 near its own prediction, but above that of f32: f32's kernels are tried, and taken where they
+ * are faster. */
+TEST(cuda_kernels_in_tf32_are_not_slower_than_those_in_f32)
+{
+    double ms;
+    exact = 1.2;
+    forget();
+    CHECK(strcmp(taken(1.4, 1.25, 1.0, others, &ms), "second") == 0);
+    CHECK(sim.runs[SECOND] == 1 && sim.runs[THIRD] == 0);
+    forget();
+    CHECK(strcmp(taken(1.4, 1.35, 1.2, others, &ms), "third") == 0);
+    forget();
+    CHECK(strcmp(taken(1.21, 0.1, 0.1, others, &ms), "first") == 0); /* not slower: no search */
+    CHECK_INT(sim.runs[SECOND], 0);
+    exact = 0;
+    forget();
+    CHECK(strcmp(taken(1.4, 1.1, 1.1, others, &ms), "first") == 0); /* without TF32 no search */
 }
 
 /* Of attention: every kernel is timed, and a few percent decide. */

@@ -72,6 +72,34 @@ TEST(plan_is_deterministic)
     for (int i = 0; i < 2; i++) plan_down(&x[i]);
 }
 
+/* Returns how many buffers begin where another ended less than four positions ago. */
+static int reused_at_once(const pl_plan *p)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->n_buffers; i++)
+        for (uint32_t j = 0; j < p->n_buffers; j++) {
+            const pl_placed_buffer *a = &p->buffers[i], *b = &p->buffers[j];
+            n += a->last <= b->first && b->first < a->last + 4 &&
+                 a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+        }
+    return n;
+}
+
+TEST(plan_that_spreads_reuses_memory_later_in_an_arena_of_the_same_size)
+{
+    planned x[2] = {{.o = {.spread = false}}, {.o = {.spread = true}}};
+    for (int i = 0; i < 2; i++) {
+        pl_store *store = pl_store_new();
+        CHECK_OK(plan_up(&x[i], store, training_graph(store, 30, 32, 32)));
+    }
+
+    CHECK_INT(x[1].plan->arena_bytes, x[0].plan->arena_bytes);
+    CHECK_INT(x[1].plan->n_buffers, x[0].plan->n_buffers);
+    CHECK_MSG(3 * reused_at_once(x[1].plan) < 2 * reused_at_once(x[0].plan), "%d, %d before",
+              reused_at_once(x[1].plan), reused_at_once(x[0].plan));
+    for (int i = 0; i < 2; i++) plan_down(&x[i]);
+}
+
 /* ---- the checker ------------------------------------------------------------------------ */
 static bool stands(const pl_plan *p, const pl_placed_buffer *b)
 {

@@ -432,15 +432,27 @@ static const pl_kernel backward_kernels[] = {
     {"plain", NULL, apart_prepare, NULL, plain_backward},
     PL_KERNEL_END};
 
-/* Where the expected kernel is slow (cuda/device/trial.h). */
+/* All are timed (cuda/device/trial.h); where TF32 is allowed, those of true f32, too. */
+static bool split_beside_tf32(const pl_call *c)
+{
+    return pl_cuda_tf32() && split_takes(c);
+}
+static bool f32_beside_tf32(const pl_call *c)
+{
+    return pl_cuda_tf32() && f32_takes(c);
+}
 static const pl_kernel forward_alternatives[] = {
     {"cudnn", dnn_can, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, NULL, NULL, mma_forward},
+    {"split", split_beside_tf32, split_prepare, NULL, split_forward},
+    {"f32", f32_beside_tf32, apart_prepare, NULL, f32_forward},
     PL_KERNEL_END};
 static const pl_kernel backward_alternatives[] = {
     {"wgmma", wgmma_can, wgmma_prepare, NULL, wgmma_run},
     {"cudnn", dnn_can, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
+    {"split", split_beside_tf32, split_prepare, NULL, split_backward},
+    {"f32", f32_beside_tf32, f32_backward_prepare, NULL, f32_backward},
     PL_KERNEL_END};
 
 extern const pl_cuda_entry pl_cuda_attention[];

@@ -68,9 +68,9 @@ static pl_conv_shape problem_of(const pl_conv_shape *c, bool explicit_pad, prepa
     int64_t elem = (int64_t)pl_dtype_bytes((pl_dtype)c->dtype);
     int64_t bytes = c->ic * pl_conv_pixels(c->stride) * elem;
     pl_conv_shape p = *c;
-    /* In 16 bits another engine than the heuristics' first takes as little as half of the time; in
-     * TF32 there are few to choose from, and slow ones take long to try. */
-    p.timed = c->dtype != PL_F32;
+    /* Another engine than the heuristics' first takes as little as half of the time, and in TF32
+     * the first one that needs little workspace may have no tensor cores. */
+    p.timed = 1;
     h->whole = *c;
     h->x.bytes = h->w.bytes = (int32_t)(c->ic * elem);
     h->x.fill = h->w.fill = (int32_t)(ceil_div(bytes, 16) * 16 - bytes);

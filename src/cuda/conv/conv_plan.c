@@ -119,13 +119,16 @@ static size_t room(int64_t elems, int32_t dtype)
 
 /* Returns the cap on a plan's workspace, which the budget pays for. True f32 may use as much as
  * both operands: its engines need them transposed, and engines that do not are many times slower.
- * So may engines that are timed against other kernels: trial.h weighs their workspace. */
+ * Engines that are timed against other kernels may use as much as all three tensors: trial.h weighs
+ * their workspace. */
 static size_t work_cap(const pl_conv_shape *c)
 {
     size_t x = room(c->n * c->ic * pl_conv_pixels(c->in), c->dtype);
     size_t y = room(c->n * c->oc * pl_conv_pixels(c->out), c->dtype);
+    size_t w = room(c->oc * (c->ic / c->groups) * pl_conv_pixels(c->kernel), c->dtype);
     size_t large = (x > y ? x : y) / 4, least = (size_t)64 << 20;
-    if ((c->dtype == PL_F32 && !pl_cuda_tf32()) || c->timed) return x + y + least;
+    if (c->timed) return x + w + y + least;
+    if (c->dtype == PL_F32 && !pl_cuda_tf32()) return x + y + least;
     return large > least ? large : least;
 }
 

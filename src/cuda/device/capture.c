@@ -20,8 +20,8 @@
  * before the host has read the outputs of run n.
  */
 #include "base/sys.h"
-#include "cuda/device/beside.h"
 #include "cuda/device/move_streams.h"
+#include "cuda/ops/beside.h"
 #include "cuda/ops/many.h"
 
 typedef struct captured {
@@ -187,8 +187,8 @@ static pl_status fetch_outputs(const pl_capture_plan *plan, int side)
     return PL_OK;
 }
 
-/* Captures the units into *out; w: they may run beside each other, NULL: in order. Relaxed mode: what
- * a library does internally on its first call is not part of the graph. */
+/* Captures the units into *out; w: they may run beside each other, NULL: in order. Relaxed mode:
+ * what a library does internally on its first call is not part of the graph. */
 static pl_status capture_graph(const captured *t, weave *w, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
@@ -292,7 +292,7 @@ static bool has_exchanges(const pl_capture_plan *plan)
     return false;
 }
 
-/* ---- one after the other, or beside each other ------------------------------------------------ */
+/* ---- one after the other, or beside each other ---------------------------------------- */
 /* Returns the milliseconds of a run among RUNS runs in a row, after one that is not counted. */
 static pl_status time_graph(const captured *t, cudaGraphExec_t graph, float *ms)
 {

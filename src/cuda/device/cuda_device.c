@@ -69,9 +69,9 @@ static pl_status no_kernel(const pl_op *op, const pl_call *call)
 
 static const pl_device device;
 
-static double predicted_ms(const pl_graph *g, const pl_unit *u, const pl_call *call)
+static double predicted_ms(const pl_graph *g, const pl_unit *u, const pl_call *call, bool tf32)
 {
-    pl_device_mode mode = {.tf32 = pl_cuda_tf32(), .plain = !pl_cuda_split()};
+    pl_device_mode mode = {.tf32 = tf32, .plain = !pl_cuda_split()};
     return 1e-6 * pl_gpu_expected_ns(&device, g, u, call->in_type[0].dtype, &mode);
 }
 
@@ -85,18 +85,21 @@ static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call
     bool all = false;
     const pl_kernel *others = pl_cuda_alternatives_of(op->name, &all);
     double ms = 0;
+    bool tf32 = pl_cuda_tf32(), exact = tf32 && call->n_in && call->in_type[0].dtype == PL_F32;
     pl_role role = pl_role_of(g, u->nodes[0]);
     if (!k && role == PL_ROLE_SAME) k = &copy_kernel;
     if (!k && (pl_role_core(role) || pl_role_inline(role))) return prepare_alone(g, u, out);
     if (!k) return no_kernel(op, call);
     if (others && !reference)
-        pl_cuda_kernel_by_time(&(pl_cuda_trial){.op = op,
-                                                .call = call,
-                                                .expected = k,
-                                                .alternatives = others,
-                                                .expected_ms = predicted_ms(g, u, call),
-                                                .all = all},
-                               &k, &ms);
+        pl_cuda_kernel_by_time(
+            &(pl_cuda_trial){.op = op,
+                             .call = call,
+                             .expected = k,
+                             .alternatives = others,
+                             .expected_ms = predicted_ms(g, u, call, tf32),
+                             .exact_ms = exact ? predicted_ms(g, u, call, false) : 0,
+                             .all = all},
+            &k, &ms);
     *out = (pl_exec){.kernel = k, .measured_ns = 1e6 * ms};
     return k->prepare ? k->prepare(call, &out->prep, &out->work_bytes) : PL_OK;
 }
@@ -141,6 +144,7 @@ static const pl_device device = {
     .access = &pl_access_staged,
     .own_memory = true,
     .gathers = true,
+    .beside = true,
     .moves = true,
     .host_margin_bytes = (uint64_t)512 << 20,
     .margin_bytes = (uint64_t)12 << 20,

@@ -7,7 +7,8 @@
 #include "cuda/device/tables.def"
 #undef PL_CUDA_TABLE
 
-extern const pl_cuda_entry pl_cuda_conv_alternatives[], pl_cuda_attention_alternatives[];
+extern const pl_cuda_entry pl_cuda_conv_alternatives[], pl_cuda_attention_alternatives[],
+    pl_cuda_matmul_alternatives[];
 
 static const pl_cuda_entry *const tables[] = {
 #define PL_CUDA_TABLE(t) pl_cuda_##t,
@@ -33,5 +34,6 @@ const pl_kernel *pl_cuda_alternatives_of(const char *op, bool *all)
 {
     const pl_kernel *found = find(pl_cuda_attention_alternatives, op);
     *all = found != NULL;
-    return found ? found : find(pl_cuda_conv_alternatives, op);
+    if (!found) found = find(pl_cuda_conv_alternatives, op);
+    return found || !pl_cuda_tf32() ? found : find(pl_cuda_matmul_alternatives, op);
 }

@@ -85,9 +85,18 @@ static double time_of(const pl_cuda_trial *t, const pl_kernel *k, double *worth)
 }
 
 /* ---- the choice ----------------------------------------------------------------------------- */
-static bool is_slow(double ms, double expected)
+/* Whether TF32 seems to be slower than f32. */
+static bool is_above_exact(const pl_cuda_trial *t, double ms)
 {
-    return ms > PL_CUDA_SLOW * expected && ms > expected + PL_CUDA_LOSS_MS;
+    return t->exact_ms > 0 && ms > PL_CUDA_CLEARLY * t->exact_ms &&
+           ms > t->exact_ms + PL_CUDA_LOSS_MS / 2;
+}
+
+static bool is_slow(const pl_cuda_trial *t, double ms)
+{
+    double expected = t->expected_ms;
+    return is_above_exact(t, ms) ||
+           (ms > PL_CUDA_SLOW * expected && ms > expected + PL_CUDA_LOSS_MS);
 }
 
 static bool is_wrong(double ms, double expected)
@@ -99,16 +108,15 @@ static bool is_wrong(double ms, double expected)
 /* Position 0 is the expected kernel, i + 1 alternative i. */
 static pl_cuda_timed decide(const pl_cuda_trial *t)
 {
-    const double margin = t->all ? PL_CUDA_CLEARLY : PL_CUDA_FASTER;
     double worth;
     pl_cuda_timed best = {0, (float)time_of(t, t->expected, &worth)};
     if (best.ms < 0) return best;
-    for (int i = 0; t->alternatives[i].run && (t->all || is_slow((double)best.ms, t->expected_ms));
-         i++) {
+    for (int i = 0; t->alternatives[i].run && (t->all || is_slow(t, (double)best.ms)); i++) {
         const pl_kernel *k = &t->alternatives[i];
         if (strcmp(k->name, t->expected->name) == 0 || (k->accepts && !k->accepts(t->call)))
             continue;
         double ms = time_of(t, k, &worth), least = (double)best.ms;
+        double margin = t->all || is_above_exact(t, least) ? PL_CUDA_CLEARLY : PL_CUDA_FASTER;
         if (ms >= 0 && ms * margin <= least && ms + worth <= least)
             best = (pl_cuda_timed){i + 1, (float)ms};
     }

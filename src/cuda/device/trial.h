@@ -9,6 +9,10 @@
  * search ends with a kernel that is not slow. All limits are far above the noise of timing, so the
  * choice is that of every run on such a GPU; choices are stored like all timed choices (choice.h).
  *
+ * Where TF32 is allowed, the kernels of true f32 count, too: a kernel that takes longer than
+ * predicted for true f32 (`exact_ms`) is slow, however near it is to its own prediction, and
+ * PL_CUDA_CLEARLY times as fast is then enough. So TF32 is not slower than f32.
+ *
  * Attention has several good kernels whose order changes with the shape, so all of its alternatives
  * are timed for each distinct call (`all`), more finely, and PL_CUDA_CLEARLY times as fast is
  * enough: the bits of a shape are those of the first choice that was stored for it.
@@ -37,6 +41,7 @@ typedef struct pl_cuda_trial {
     const pl_call *call; /* types and attributes */
     const pl_kernel *expected, *alternatives;
     double expected_ms; /* predicted time */
+    double exact_ms;    /* predicted in true f32, where TF32 is allowed; 0: not allowed */
     bool all;           /* the expected kernel need not be slow */
 } pl_cuda_trial;
 

@@ -79,7 +79,15 @@ static pl_status vector_prepare(const pl_call *c, void **prep, size_t *work_byte
      before{"split", tag##_split, tag##_split_prepare, pl_product_split_release,                   \
             pl_product_split_run},                                                                 \
      {"cublaslt", accepts, tag##_prepare, pl_product_lt_release, pl_product_lt_run},               \
-     __VA_ARGS__ PL_KERNEL_END};
+     __VA_ARGS__ PL_KERNEL_END};                                                                   \
+ static bool tag##_exact(const pl_call *c)                                                         \
+ {                                                                                                 \
+  pl_product p = of(c);                                                                            \
+  return pl_product_split_can(&p);                                                                 \
+ }                                                                                                 \
+ static const pl_kernel tag##_alternatives[] = {                                                   \
+     {"split", tag##_exact, tag##_split_prepare, pl_product_split_release, pl_product_split_run},  \
+     PL_KERNEL_END};
 /* Fallback of the library's kernel: chosen when the plainest kernel is requested. */
 #define BEHIND(name, prepare) {name, accepts, prepare, pl_product_lt_release, pl_product_lt_run},
 /* Reads its operands once, whatever their precision. */
@@ -98,3 +106,11 @@ const pl_cuda_entry pl_cuda_matmul[] = {{"matmul", plain},
                                         {"matmul_tail_keep", tail},
                                         {"matmul_slope", slope},
                                         {NULL, NULL}};
+
+/* Where TF32 is allowed and slow: the kernel of true f32 (cuda/device/trial.h). */
+extern const pl_cuda_entry pl_cuda_matmul_alternatives[];
+const pl_cuda_entry pl_cuda_matmul_alternatives[] = {{"matmul", plain_alternatives},
+                                                     {"matmul_tail", tail_alternatives},
+                                                     {"matmul_tail_keep", tail_alternatives},
+                                                     {"matmul_slope", slope_alternatives},
+                                                     {NULL, NULL}};

@@ -30,11 +30,20 @@ static pl_split_product split_of(const pl_product *p)
     return s;
 }
 
+static bool pays(const pl_product *p)
+{
+    pl_split_product s = split_of(p);
+    return p->dtype == PL_F32 && pl_cuda_split() && pl_split_pays(&s);
+}
+
 bool pl_product_split_takes(const pl_product *p)
 {
-    if (p->dtype != PL_F32 || !pl_cuda_split() || pl_cuda_tf32()) return false;
-    pl_split_product s = split_of(p);
-    return pl_split_pays(&s);
+    return !pl_cuda_tf32() && pays(p);
+}
+
+bool pl_product_split_can(const pl_product *p)
+{
+    return pl_cuda_tf32() && pays(p);
 }
 
 void pl_product_split_release(void *prep)

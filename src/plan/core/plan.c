@@ -306,7 +306,8 @@ static pl_status assign_offsets(maker *m)
         b[i] = (pl_pack_buffer){f->first, f->last, f->bytes, 0};
     }
     PL_TRY(pl_pack_bound(b, p->n_buffers, PL_PLAN_ALIGN, &p->live_bound));
-    return pack(o, b, p);
+    PL_TRY(pack(o, b, p));
+    return o->spread && p->n_buffers ? pl_plan_spread(p, o->seed, &m->scratch) : PL_OK;
 }
 
 static void resolve(const pl_plan *p, pl_place *at)

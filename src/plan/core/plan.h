@@ -110,6 +110,7 @@ typedef struct pl_plan_opts {
     bool no_join;       /* concats copy all their inputs */
     bool program_order; /* no search for a better order */
     bool gather;        /* the device runs adjacent updates as one launch */
+    bool spread;        /* the device runs units beside each other: memory is reused late */
     /* Where slots live; NULL: on the device. */
     const pl_homes *homes;
     /* Per unit id that is a move: index in fixed_order before which it must have ended. */

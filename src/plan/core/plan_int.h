@@ -143,4 +143,8 @@ pl_status pl_order_search(const pl_problem *p, uint32_t *order, const char **nam
  * rise. */
 pl_status pl_order_gather(const pl_problem *p, uint32_t *order) PL_MUST_USE;
 
+/* Moves the buffers of a plan so that memory is reused later, in an arena of the same size, where
+ * that is possible. spread.c */
+pl_status pl_plan_spread(pl_plan *p, uint64_t seed, pl_arena *scratch) PL_MUST_USE;
+
 #endif

@@ -1,5 +1,5 @@
 /* beside.c - see beside.h. */
-#include "cuda/device/beside.h"
+#include "cuda/ops/beside.h"
 
 typedef struct bytes_at {
     uintptr_t at, end;
