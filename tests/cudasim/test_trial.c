@@ -199,8 +199,8 @@ TEST(cuda_kernels_are_not_searched_further_than_the_first_that_is_not_slow)
     CHECK_INT(sim.runs[THIRD], 0);
 }
 
-/* TF32 near its own prediction, but above that of f32: f32's kernels are tried, and taken where they
- * are faster. */
+/* TF32 near its own prediction, but above that of f32: f32's kernels are tried, and taken where
+ * they are faster. */
 TEST(cuda_kernels_in_tf32_are_not_slower_than_those_in_f32)
 {
     double ms;

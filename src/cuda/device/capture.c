@@ -136,25 +136,48 @@ pl_status pl_cuda_enqueue(const pl_bound_unit *l, uint32_t n, uint32_t *failed)
 }
 
 /* ---- unit by unit ----------------------------------------------------------------------- */
-/* Records an event before each unit and one after the last. The GPU never waits for the host in
- * between, so the times equal those of a run at full speed. */
+static double bytes_of(const pl_bound_unit *l)
+{
+    double sum = 0;
+    for (int i = 0; l->exec && i < l->call.n_in; i++)
+        sum += (double)pl_type_bytes(&l->call.in_type[i]);
+    for (int i = 0; l->exec && i < l->call.n_out; i++)
+        sum += (double)pl_type_bytes(&l->call.out_type[i]);
+    return sum;
+}
+
+/* Divides the time of a launch among its units by the bytes of their operands. */
+static void divide(const pl_bound_unit *l, uint32_t n, double launch_ns, uint64_t *ns)
+{
+    double all = 0;
+    for (uint32_t i = 0; i < n; i++) all += bytes_of(&l[i]);
+    for (uint32_t i = 0; i < n; i++)
+        ns[i] += (uint64_t)(launch_ns * (all > 0 ? bytes_of(&l[i]) / all : 1.0 / n));
+}
+
+/* Records an event before each launch and one after the last; at[i] is recorded before unit i. The
+ * GPU never waits for the host in between, so the times equal those of a run at full speed, in
+ * order. */
 static pl_status run_between(const pl_bound_unit *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
                              uint32_t *failed)
 {
     pl_cuda_moves moves = {0};
-    for (uint32_t i = 0; i <= n; i++) PL_CUDA(cudaEventCreate(&at[i]));
-    PL_CUDA(cudaEventRecord(at[0], pl_cuda_stream()));
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0, step; i < n; i += step) {
         *failed = i;
-        PL_TRY(enqueue_one(&moves, &l[i]));
-        PL_CUDA(cudaEventRecord(at[i + 1], pl_cuda_stream()));
+        PL_CUDA(cudaEventCreate(&at[i]));
+        PL_CUDA(cudaEventRecord(at[i], pl_cuda_stream()));
+        PL_TRY(enqueue_next(&moves, NULL, l + i, n - i, &step));
     }
+    PL_CUDA(cudaEventCreate(&at[n]));
+    PL_CUDA(cudaEventRecord(at[n], pl_cuda_stream()));
     PL_TRY(pl_cuda_moves_end(&moves));
     PL_CUDA(cudaStreamSynchronize(pl_cuda_stream()));
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0, end; i < n; i = end) {
         float ms = 0;
-        PL_CUDA(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
-        ns[i] += (uint64_t)(1e6 * (double)ms);
+        end = i + 1;
+        while (!at[end]) end++;
+        PL_CUDA(cudaEventElapsedTime(&ms, at[i], at[end]));
+        divide(l + i, end - i, 1e6 * (double)ms, ns + i);
     }
     return PL_OK;
 }

@@ -44,8 +44,8 @@ bool pl_product_vector_takes(const pl_product *p);
 size_t pl_product_vector_work(const pl_product *p);
 pl_status pl_product_vector_run(const pl_call *c) PL_MUST_USE;
 
-/* On TF32 units with f32's accuracy: matmul_split.c. takes: probably the fastest; can: may be faster
- * than a product in TF32. */
+/* On TF32 units with f32's accuracy: matmul_split.c. takes: probably the fastest; can: may be
+ * faster than a product in TF32. */
 bool pl_product_split_takes(const pl_product *p);
 bool pl_product_split_can(const pl_product *p);
 pl_status pl_product_split_prepare(const pl_product *p, void **prep,
