@@ -5,6 +5,7 @@
  * slot with that file shape, and there must be no other.
  */
 #include "base/sys.h"
+#include "rt/rt_int.h"
 #include "tests/lib/lab.h"
 #include "tests/lib/test.h"
 #include "tests/recipes/peer.h"
@@ -447,4 +448,43 @@ TEST(nn_layers_match_pytorch)
 
     json_decref(cases);
     CHECK_INT(ran, want);
+}
+
+/* ---- grouped-query heads ------------------------------------------------------------------ */
+/* Keys and values of 3 heads serve 12 heads of queries. A tensor with a copy of them for every head
+ * of the queries would have these elements, which no other tensor has. */
+enum { BATCH = 2, QUERIES = 8, KEYS = 24, HEADS = 12, KV_HEADS = 3, SIZE = 16 };
+static const int64_t REPEATED = BATCH * KEYS * HEADS * SIZE;
+
+static void check_repeated(const char *device, bool masked)
+{
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val in[3] = {pl_input(g, "q", PL_TYPE(PL_F32, BATCH, QUERIES, HEADS * SIZE)),
+                    pl_input(g, "k", PL_TYPE(PL_F32, BATCH, KEYS, KV_HEADS * SIZE)),
+                    pl_input(g, "v", PL_TYPE(PL_F32, BATCH, KEYS, KV_HEADS * SIZE))};
+    pl_val gin[3], y;
+    pl_nn_attention o = {.heads = HEADS, .kv_heads = KV_HEADS};
+    pl_compile_opts how = PL_COMPILE_INIT;
+    pl_program *p;
+    int found = 0;
+    if (masked) o.mask = seen(g, QUERIES, KEYS);
+    y = pl_nn_attend_with(g, in[0], in[1], in[2], o);
+    pl_grad(g, pl_sum(g, pl_square(g, y), PL_AXIS(0) | PL_AXIS(1) | PL_AXIS(2), false), in, 3, gin);
+    for (int i = 0; i < 3; i++) pl_output(g, (const char *[]){"dq", "dk", "dv"}[i], gin[i]);
+    how.device = device;
+    CHECK_OK(pl_compile(g, &how, &p));
+    for (uint32_t v = 1; v < p->base_graph->n_vals; v++)
+        found += pl_type_elems(pl_type_of(p->base_graph, v)) == REPEATED;
+    pl_program_free(p);
+    pl_store_free(store);
+    CHECK_INT(found, 0);
+}
+
+TEST(nn_grouped_query_heads_are_not_repeated)
+{
+    check_repeated("cpu", false);
+    check_repeated("h200", false);
+    check_repeated("cpu", true);
+    check_repeated("h200", true);
 }
