@@ -337,31 +337,42 @@ static pl_status time_graph(const captured *t, cudaGraphExec_t graph, float *ms)
     return time_runs(t, graph, RUNS, ms);
 }
 
+static pl_status make_woven(captured *t)
+{
+    weave *w = pl_sys_alloc(sizeof *w);
+    if (!w) return PL_ERR_MEMORY;
+    pl_status rc = capture_graph(t, w, &t->graph);
+    pl_sys_free(w);
+    return rc;
+}
+
+static void drop_graph(captured *t)
+{
+    if (t->graph) cudaGraphExecDestroy(t->graph);
+    t->graph = NULL;
+}
+
 /* Units of less than SHORT_US microseconds on average leave a part of the GPU idle: where they may
  * run beside each other, both graphs are timed on zero inputs, and the faster one stays. Long units
  * fill the GPU, and edges between branches of a graph cost more than those of a chain. The bits are
- * the same. */
+ * the same. A graph takes memory for every kernel: there is one at a time. */
 static pl_status choose_form(captured *t)
 {
     const float SHORT_US = 60, CLEARLY = 1.01f;
     const pl_capture_plan *plan = t->plan;
-    cudaGraphExec_t woven;
     float chain_ms, woven_ms;
     if (!pl_beside_allowed(plan->units, plan->n_units)) return PL_OK;
     PL_TRY(take_zeros(plan));
     PL_TRY(time_runs(t, t->graph, 1, &chain_ms));
     if (1e3f * chain_ms > SHORT_US * (float)plan->n_units) return PL_OK;
     PL_TRY(time_graph(t, t->graph, &chain_ms));
-    weave *w = pl_sys_alloc(sizeof *w);
-    if (!w) return PL_ERR_MEMORY;
-    pl_status rc = capture_graph(t, w, &woven);
-    pl_sys_free(w);
-    if (rc != PL_OK) return PL_OK; /* a graph that cannot be made is not needed */
-    rc = time_graph(t, woven, &woven_ms);
-    bool better = rc == PL_OK && woven_ms * CLEARLY < chain_ms;
-    cudaGraphExecDestroy(better ? t->graph : woven);
-    if (better) t->graph = woven;
-    return rc;
+    drop_graph(t);
+    if (make_woven(t) == PL_OK) {
+        PL_TRY(time_graph(t, t->graph, &woven_ms));
+        if (woven_ms * CLEARLY < chain_ms) return PL_OK;
+        drop_graph(t);
+    }
+    return capture_graph(t, NULL, &t->graph);
 }
 
 static pl_status record(captured *t, uint32_t *failed)
@@ -402,7 +413,7 @@ void pl_cuda_capture_free(void *p)
     if (!t) return;
     if (stage_owner == t) stage_owner = NULL;
     cudaDeviceSynchronize();
-    if (t->graph) cudaGraphExecDestroy(t->graph);
+    drop_graph(t);
     for (int k = 0; k < 2; k++) {
         if (t->came[k]) cudaEventDestroy(t->came[k]);
         if (t->begun[k]) cudaEventDestroy(t->begun[k]);
