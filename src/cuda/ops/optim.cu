@@ -24,8 +24,9 @@
 
 #include "ops/core/attr.h"
 
-/* Elements of a tile of update_f32, and its blocks on a multiprocessor. */
-enum { PIECE = 4 * THREADS, RESIDENT = 4 };
+/* Elements of a tile of update_f32, and its blocks on a multiprocessor. A thread reads both of its
+ * packets before it computes: more bytes are in flight. */
+enum { PACKETS = 2, PIECE = PACKETS * 4 * THREADS, RESIDENT = 4 };
 
 /* ---- kernels ---------------------------------------------------------------------------- */
 /* One element of f32 tensors. */
@@ -44,28 +45,66 @@ static __device__ __forceinline__ void update_one(const update_piece &p, const c
 }
 
 /* Four elements of f32 tensors. */
-template <int RULE, class G>
-static __device__ __forceinline__ void update_four(const update_piece &p, const coeffs<float> &k,
-                                                   int64_t i)
-{
-    const int n_s = states_of<RULE>::n;
-    pl_pack<G, 4> pg = pl_read<G, 4>(static_cast<const G *>(p.grad) + i);
-    pl_pack<float, 4> pw = pl_read<float, 4>(static_cast<const float *>(p.w) + i);
-    pl_pack<float, 4> ps[STATES];
+template <int RULE, class G> struct packet {
+    static const int n_s = states_of<RULE>::n;
+    pl_pack<G, 4> grad;
+    pl_pack<float, 4> w, s[STATES];
+
+    __device__ __forceinline__ void read(const update_piece &p, int64_t i)
+    {
+        grad = pl_read<G, 4>(static_cast<const G *>(p.grad) + i);
+        w = pl_read<float, 4>(static_cast<const float *>(p.w) + i);
 #pragma unroll
-    for (int j = 0; j < n_s; j++) ps[j] = pl_read<float, 4>(static_cast<const float *>(p.s[j]) + i);
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        float s[STATES] = {0, 0, 0};
-#pragma unroll
-        for (int j = 0; j < n_s; j++) s[j] = ps[j].v[e];
-        apply<RULE, float>(k, (float)pl_get(pg.v[e]), &pw.v[e], s);
-#pragma unroll
-        for (int j = 0; j < n_s; j++) ps[j].v[e] = s[j];
+        for (int j = 0; j < n_s; j++)
+            s[j] = pl_read<float, 4>(static_cast<const float *>(p.s[j]) + i);
     }
-    pl_write<float, 4>(static_cast<float *>(p.w_out) + i, pw);
+    __device__ __forceinline__ void update(const coeffs<float> &k)
+    {
 #pragma unroll
-    for (int j = 0; j < n_s; j++) pl_write<float, 4>(static_cast<float *>(p.s_out[j]) + i, ps[j]);
+        for (int e = 0; e < 4; e++) {
+            float x[STATES] = {0, 0, 0};
+#pragma unroll
+            for (int j = 0; j < n_s; j++) x[j] = s[j].v[e];
+            apply<RULE, float>(k, (float)pl_get(grad.v[e]), &w.v[e], x);
+#pragma unroll
+            for (int j = 0; j < n_s; j++) s[j].v[e] = x[j];
+        }
+    }
+    __device__ __forceinline__ void write(const update_piece &p, int64_t i) const
+    {
+        pl_write<float, 4>(static_cast<float *>(p.w_out) + i, w);
+#pragma unroll
+        for (int j = 0; j < n_s; j++) pl_write<float, 4>(static_cast<float *>(p.s_out[j]) + i, s[j]);
+    }
+};
+
+/* The elements of a tile from lo on that belong to this thread. */
+template <int RULE, class G>
+static __device__ __forceinline__ void update_packets(const update_piece &p,
+                                                      const coeffs<float> &k, int64_t lo)
+{
+    const int64_t first = lo + 4 * threadIdx.x, step = 4 * THREADS;
+    if (lo + PIECE <= p.n) {
+        packet<RULE, G> x[PACKETS];
+#pragma unroll
+        for (int t = 0; t < PACKETS; t++) x[t].read(p, first + t * step);
+#pragma unroll
+        for (int t = 0; t < PACKETS; t++) {
+            x[t].update(k);
+            x[t].write(p, first + t * step);
+        }
+        return;
+    }
+    for (int64_t i = first; i < lo + PIECE && i < p.n; i += step) {
+        if (i + 4 <= p.n) {
+            packet<RULE, G> x;
+            x.read(p, i);
+            x.update(k);
+            x.write(p, i);
+        } else {
+            for (int64_t e = i; e < p.n; e++) update_one<RULE, G>(p, k, e);
+        }
+    }
 }
 
 /* f32 tensors, a gradient of G. */
@@ -80,14 +119,12 @@ static __global__ void __launch_bounds__(THREADS, RESIDENT) update_f32(const __g
         int begin, piece = piece_at(u, tile, &begin);
         const update_piece &p = u.at[piece];
         const coeffs<float> &k = kinds[p.kind];
-        const int64_t lo = (int64_t)(tile - begin) * PIECE, i = lo + 4 * threadIdx.x;
+        const int64_t lo = (int64_t)(tile - begin) * PIECE;
         if (k.skip)
             keep(u, p, update_share{piece, lo, lo + PIECE < p.n ? lo + PIECE : p.n},
                  states_of<RULE>::n);
-        else if (i + 4 <= p.n)
-            update_four<RULE, G>(p, k, i);
         else
-            for (int64_t e = i; e < p.n; e++) update_one<RULE, G>(p, k, e);
+            update_packets<RULE, G>(p, k, lo);
     }
 }
 
