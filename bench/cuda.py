@@ -241,9 +241,21 @@ def compare(results, workload):
             yield text
 
 
+def tf32_against_fp32(results, workload):
+    """TF32 must not be slower than f32: the steps of both precisions, where both were measured."""
+    least = {}
+    for r in results.values():
+        if r["workload"] == workload and r["side"] == "Plimsoll" and r["ms"] is not None and r["run"] not in ("blocks", SMALL):
+            least[r["precision"]] = min(r["ms"], least.get(r["precision"], r["ms"]))
+    if "tf32" in least and "fp32" in least:
+        tf32, fp32 = least["tf32"], least["fp32"]
+        yield f"{workload}: tf32 {tf32:.2f} ms, fp32 {fp32:.2f} ms" + (": TF32 IS SLOWER" if tf32 > fp32 else "")
+
+
 def words(results):
     for workload in dict.fromkeys(r["workload"] for r in results.values()):
         yield from compare(results, workload)
+        yield from tf32_against_fp32(results, workload)
 
 
 # ------------------------------------------------------------------ what is asked for

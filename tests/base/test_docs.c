@@ -284,8 +284,8 @@ TEST(docs_tables_are_the_results)
     if (system("command -v python3 >/dev/null") != 0) SKIP("no python3 here");
     const char *d = pl_test_dir();
     cli_result r = cli_run(
-        "cp -r README.md recipes bench tools %s && cd %s && tools/docs/gpu-table && tools/docs/mission-table && "
-        "for f in README.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
+        "cp -r README.md docs recipes bench tools %s && cd %s && tools/docs/gpu-table && tools/docs/mission-table && "
+        "tools/docs/cuda-tables && for f in README.md docs/CUDA.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
         d, d);
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
 }

@@ -74,14 +74,15 @@ template <int RULE, class G> struct packet {
     {
         pl_write<float, 4>(static_cast<float *>(p.w_out) + i, w);
 #pragma unroll
-        for (int j = 0; j < n_s; j++) pl_write<float, 4>(static_cast<float *>(p.s_out[j]) + i, s[j]);
+        for (int j = 0; j < n_s; j++)
+            pl_write<float, 4>(static_cast<float *>(p.s_out[j]) + i, s[j]);
     }
 };
 
 /* The elements of a tile from lo on that belong to this thread. */
 template <int RULE, class G>
-static __device__ __forceinline__ void update_packets(const update_piece &p,
-                                                      const coeffs<float> &k, int64_t lo)
+static __device__ __forceinline__ void update_packets(const update_piece &p, const coeffs<float> &k,
+                                                      int64_t lo)
 {
     const int64_t first = lo + 4 * threadIdx.x, step = 4 * THREADS;
     if (lo + PIECE <= p.n) {
