@@ -1,6 +1,6 @@
 """Attention beside PyTorch's scaled_dot_product_attention on an NVIDIA card: one table.
 
-    python3 bench/peers/attention.py PL_ATTENTION [--results FILE.csv] [--only TEXT] [--peer no]
+    python3 bench/peers/attention.py PL_ATTENTION [--results FILE.csv] [--only TEXT] [--more no] [--peer no]
 
 PL_ATTENTION is the program that `make build/release/pl_attention` builds. PyTorch's column is the fastest of its
 backends (cuDNN, flash, memory-efficient; math below 2048 tokens), forward and backward each on its own, on operands
@@ -114,9 +114,10 @@ def main():
     p.add_argument("program")
     p.add_argument("--results")
     p.add_argument("--only", default="")
+    p.add_argument("--more", default="yes", help="no: the first 24 shapes alone")
     p.add_argument("--peer", default="yes")
     args = p.parse_args()
-    shapes = [s for s in SHAPES + MORE if args.only in s]
+    shapes = [s for s in SHAPES + (MORE if args.more == "yes" else []) if args.only in s]
     mine = ours(args.program, shapes)
     columns = ["shape", "ours_fwd_ms", "ours_bwd_ms", "sdpa_fwd_ms", "sdpa_bwd_ms", "ours_fwd_tflops", "ours_bwd_tflops",
                "sdpa_fwd_tflops", "sdpa_bwd_tflops", "fwd", "bwd", "sdpa_kernels", "kernels", "scratch_mib"]
@@ -134,9 +135,9 @@ def main():
                     [f"{rate[0] / rate[2]:.2f}", f"{rate[1] / rate[3]:.2f}", f"{theirs[0][1]}/{theirs[1][1]}", a["kernels"],
                      f"{a['scratch'] / 2**20:.0f}"])
         print("| " + " | ".join(rows[-1]) + " |", flush=True)
-    if args.results:
-        with open(args.results, "w", newline="") as f:
-            csv.writer(f).writerows([columns] + rows)
+        if args.results:
+            with open(args.results, "w", newline="") as f:
+                csv.writer(f).writerows([columns] + rows)
 
 
 if __name__ == "__main__":
