@@ -89,7 +89,8 @@ typedef struct pl_capture_plan {
     void *stage;     /* inputs, from alloc; programs share it */
     void *mirror[2]; /* outputs, from host_alloc */
     size_t in_bytes;
-    bool eager; /* unit by unit, for debugging */
+    bool eager;  /* unit by unit, for debugging */
+    bool beside; /* units may run beside each other, which takes memory of the device */
 } pl_capture_plan;
 
 struct pl_bound_program;

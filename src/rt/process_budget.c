@@ -258,6 +258,7 @@ pl_status pl_process_plan(pl_process_budget *b)
     PL_FAIL_IF(b->bytes < b->start_small, PL_ERR_FIT,
                "the program and its libraries take %s before they plan, more than the budget",
                pl_str_bytes(b->start_small, start, sizeof start));
+    for (int i = 0; i < b->n; i++) pl_program_limit_memory(b->programs[i]);
     uint64_t room = room_for_plans(b, b->margin), small = room_for_plans(b, b->small_margin);
     uint64_t fits = pl_process_memory_get(b, NULL).fits;
     PL_TRY(b->smallest(b->ctx, &room));

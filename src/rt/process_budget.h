@@ -29,6 +29,8 @@
 pl_status pl_program_set_budget(pl_program *p, uint64_t arena_budget) PL_MUST_USE;
 /* Calls pl_budget_minimum for the program; its pl_plan_info then reports the minimum. */
 pl_status pl_program_minimum(pl_program *p, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
+/* Says that the memory of the process is limited: the device then takes nothing for speed alone. */
+void pl_program_limit_memory(pl_program *p);
 /* Returns the program's budget, for the rest of plan/budget.h. Borrowed; do not call pl_budget_set
  * on it, use pl_program_set_budget. */
 pl_budget *pl_program_budget(const pl_program *p);

@@ -313,6 +313,11 @@ pl_status pl_program_minimum(pl_program *p, uint64_t enough, uint64_t *arena_byt
     return rc;
 }
 
+void pl_program_limit_memory(pl_program *p)
+{
+    p->limited = true;
+}
+
 pl_budget *pl_program_budget(const pl_program *p)
 {
     return p->budget;

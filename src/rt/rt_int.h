@@ -21,6 +21,7 @@ struct pl_program {
     const pl_graph *g;
     const pl_units *units;
     const pl_plan *plan;
+    bool limited; /* the memory of the process is limited */
     pl_graph *base_graph;
     pl_units *base_units;
     pl_plan *keep_all;

@@ -158,6 +158,7 @@ static pl_status capture_program(pl_session *s, pl_bound_program *b)
     f->plan.n_units = b->n_units;
     f->plan.stage = s->stage;
     f->plan.eager = b->p->opts.mode == PL_MODE_EAGER;
+    f->plan.beside = !b->p->limited;
     if (b->dies) return PL_OK; /* poisoned: runs unit by unit */
     pl_status rc = s->dev->capture_new(&b->staging.plan, &b->staging.captured, &failed);
     if (rc == PL_OK || failed >= b->n_units) return rc;

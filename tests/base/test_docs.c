@@ -285,7 +285,7 @@ TEST(docs_tables_are_the_results)
     const char *d = pl_test_dir();
     cli_result r = cli_run(
         "cp -r README.md docs recipes bench tools %s && cd %s && tools/docs/gpu-table && tools/docs/mission-table && "
-        "tools/docs/cuda-tables && for f in README.md docs/CUDA.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
+        "tools/docs/cuda-table && for f in README.md docs/CUDA.md bench/results/mission.csv recipes/*/README.md; do cmp $f $OLDPWD/$f || exit 1; done",
         d, d);
     CHECK_MSG(r.code == 0, "%s%s", r.out, r.err);
 }

@@ -2,6 +2,7 @@
  * choose, captured as a graph or eager. */
 #include "rt/levels/levels.h"
 #include "rt/levels/process_levels.h"
+#include "rt/process_budget.h"
 #include "rt/rt_int.h"
 #include "tests/cudasim/streams.h"
 #include "tests/lib/graphs.h"
@@ -322,6 +323,21 @@ TEST(cuda_units_run_in_order_where_that_is_as_fast)
     CHECK(free_nodes(&sim_gpu.graph[1]) > 0);
     CHECK_INT(free_nodes(&sim_gpu.graph[2]), 0);
     CHECK(((const captured *)b->s->bound[0].staging.captured)->graph == &sim_gpu.graph[2]);
+    end(b);
+}
+
+TEST(cuda_units_run_in_order_where_memory_is_limited)
+{
+    rig *b = calloc(1, sizeof *b);
+    start_gpu(1);
+    sim_gpu.faster = 2;
+    compile(b, 1, false, PL_LEVEL_DEVICE);
+    pl_program_limit_memory(b->p);
+
+    run(b, 1);
+
+    CHECK_INT(sim_gpu.n_graphs, 1);
+    CHECK_INT(free_nodes(&sim_gpu.graph[0]), 0);
     end(b);
 }
 

@@ -355,13 +355,15 @@ static void drop_graph(captured *t)
 /* Units of less than SHORT_US microseconds on average leave a part of the GPU idle: where they may
  * run beside each other, both graphs are timed on zero inputs, and the faster one stays. Long units
  * fill the GPU, and edges between branches of a graph cost more than those of a chain. The bits are
- * the same. A graph takes memory for every kernel: there is one at a time. */
+ * the same. A graph takes memory for every kernel, so there is one at a time; one with branches
+ * takes more (30 to 150 MiB of the driver for the networks of bench/results on an H200), so plans
+ * within a budget run in order. */
 static pl_status choose_form(captured *t)
 {
     const float SHORT_US = 60, CLEARLY = 1.01f;
     const pl_capture_plan *plan = t->plan;
     float chain_ms, woven_ms;
-    if (!pl_beside_allowed(plan->units, plan->n_units)) return PL_OK;
+    if (!plan->beside || !pl_beside_allowed(plan->units, plan->n_units)) return PL_OK;
     PL_TRY(take_zeros(plan));
     PL_TRY(time_runs(t, t->graph, 1, &chain_ms));
     if (1e3f * chain_ms > SHORT_US * (float)plan->n_units) return PL_OK;

@@ -371,8 +371,10 @@ pl_status pl_process_plan_levels(pl_process_budget *b, pl_process_levels *l)
     pl_arena mem = PL_ARENA_INIT;
     movable *list;
     int n;
-    for (int i = 0; i < b->n; i++)
+    for (int i = 0; i < b->n; i++) {
         pl_budget_count_plans(pl_program_budget(b->programs[i]), b->on_host);
+        pl_program_limit_memory(b->programs[i]);
+    }
     PL_TRY(make_homes(b, l));
     PL_TRY(find_must(b, l));
     pl_status rc = list_movable(b, l, &mem, &list, &n);
