@@ -82,4 +82,11 @@ TEST(carry_over_of_lgt_runs_as_its_page_says)
 TEST(carry_over_of_stablesr_runs_as_its_page_says)
 {
     run_page("stablesr", 7);
+    /* the page allows a random context; predictions do not have one in silence */
+    cli_result r = cli_run("cd %s && $P predict runs/sr --input pictures/eval --out strict "
+                           "vae.weights=runs/vae/model.safetensors allow_random_frozen=false "
+                           "--model tests/data/authors/stablesr/epoch=000000.ckpt",
+                           pl_test_dir());
+    CHECK_MSG(r.code == 2 && strstr(r.err, "set context_from (1 tensor, context)"), "%d %s", r.code,
+              r.err);
 }

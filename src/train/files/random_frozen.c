@@ -6,7 +6,7 @@
  * - A frozen slot whose initial value is random and which no file filled (pl__slot_read and
  *   own_values.c mark the slots that a file filled). The recipe's pl_weights rows say which key
  *   fills the slot; init_from fills a slot without a row, such as one that the user froze. Slots of
- *   pl_recipe.random are random by design.
+ *   pl_recipe.random are random by design. In predictions nothing trains: every weight counts.
  * - Captions without data.embeddings: pl_image_feed.encode stands for the text encoder.
  * - A cache whose encoder had no weights.
  * With real data each of them stops the run. With generated data, and with allow_random_frozen, the
@@ -53,7 +53,8 @@ static const char *key_of(const pl_run *r, const char *slot)
 static const char *random_key(const pl_run *r, const bool *frozen, int slot, bool loaded)
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
-    if (!frozen[slot] || s->init.kind == PL_INIT_CONST) return NULL;
+    bool predicts = r->purpose.goal == PL_GOAL_PREDICT && s->kind == PL_SLOT_PARAM;
+    if (!(frozen[slot] || predicts) || s->init.kind == PL_INIT_CONST) return NULL;
     const char *key = key_of(r, s->name);
     bool fills = key && (loaded ? r->files.filled[slot] : !pl_config_is_null(r->config, key));
     return fills ? NULL : key;
