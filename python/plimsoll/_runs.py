@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, TypeVar, Union
 
 from . import _export, _program, _weights
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Path = Union[str, "os.PathLike[str]"]
 Model = Union["torch.nn.Module", Path]
+_Result = TypeVar("_Result")
 
 
 def _size(bytes_: float) -> str:
@@ -211,6 +212,22 @@ def _options(memory: Optional[str], device: Optional[str]) -> list[str]:
     return chosen if device is None else [*chosen, "--device", device]
 
 
+def _either(model: Model, exporter: str, attempt: Callable[[str], _Result]) -> _Result:
+    """attempt(exporter). Where the program refuses the file that "auto" has written, attempt("dynamo"):
+    TorchScript writes graphs of some modules that are not valid."""
+    try:
+        return attempt(exporter)
+    except _program.PlimsollError as error:
+        if exporter != "auto" or isinstance(model, (str, os.PathLike)) or error.code not in (1, 6):
+            raise
+        refused = error
+    print(f"{refused}\nplimsoll: the module is exported again, with dynamo", file=sys.stderr)
+    try:
+        return attempt("dynamo")
+    except RuntimeError as error:
+        raise refused from error
+
+
 def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
          memory: Optional[str] = None, device: Optional[str] = None,
          dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, exporter: str = "auto",
@@ -224,11 +241,15 @@ def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
     """
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
         fixed = _fixed_inputs(model, example_inputs, inputs or {}, {})
-        path = _file_of(model, example_inputs, folder, dynamic, exporter, fixed)
         if fixed:
             keys["inputs"] = _write_inputs(fixed, folder)
-        text = _program.ask(["plan", path, "--json", *_options(memory, device),
-                             *_program.settings(_frozen(model, keys))], accept=(0, 3))
+
+        def attempt(way: str) -> str:
+            path = _file_of(model, example_inputs, folder, dynamic, way, fixed)
+            return _program.ask(["plan", path, "--json", *_options(memory, device),
+                                 *_program.settings(_frozen(model, keys))], accept=(0, 3))
+
+        text = _either(model, exporter, attempt)
     p = json.loads(text)
     return Plan(p["fits"], p["total_bytes"], p.get("minimum_bytes"), p["predicted_step_ms"],
                 p["parameters"], p)
@@ -262,15 +283,19 @@ def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
     os.makedirs(out, exist_ok=True)
     arrays = data if isinstance(data, Mapping) else {}
     fixed = _fixed_inputs(model, example_inputs, inputs or {}, arrays)
-    path = _file_of(model, example_inputs, out, dynamic, exporter, fixed)
     if fixed:
         keys["inputs"] = _write_inputs(fixed, os.path.join(out, "inputs"))
     place = (os.fspath(data) if not isinstance(data, Mapping) else
              _write_arrays({k: v for k, v in data.items() if k not in fixed}, os.path.join(out, "data")))
     run = Run(out)
     _last = run
-    _program.follow(["train", path, f"loss={loss}", f"data.path={place}", "--out", out,
-                     *_options(memory, device), *_program.settings(_frozen(model, keys))])
+
+    def attempt(way: str) -> None:
+        path = _file_of(model, example_inputs, out, dynamic, way, fixed)
+        _program.follow(["train", path, f"loss={loss}", f"data.path={place}", "--out", out,
+                         *_options(memory, device), *_program.settings(_frozen(model, keys))])
+
+    _either(model, exporter, attempt)
     if not isinstance(model, (str, os.PathLike)):
         run.load(model)
     return run

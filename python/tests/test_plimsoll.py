@@ -272,6 +272,25 @@ class Package(unittest.TestCase):
                                  exporter=exporter, batch=3)
             self.assertTrue(made.fits)
 
+    def test_a_file_that_the_program_refuses_is_exported_in_the_other_way(self):
+        good = plimsoll._export._WAYS["torchscript"]
+
+        def bad(module, args, kwargs, path, inputs, outputs, axes):
+            good(module, args, kwargs, path, inputs, outputs, axes)
+            with open(path, "r+b") as file:
+                text = file.read().replace(b"ReduceMean", b"ReduceMeen")
+                file.seek(0)
+                file.write(text)
+
+        plimsoll._export._WAYS["torchscript"] = bad
+        try:
+            self.assertTrue(plimsoll.plan(self.module, self.example, batch=8).fits)
+            with self.assertRaises(plimsoll.PlimsollError) as caught:
+                plimsoll.plan(self.module, self.example, batch=8, exporter="torchscript")
+            self.assertIn("ReduceMeen", str(caught.exception))
+        finally:
+            plimsoll._export._WAYS["torchscript"] = good
+
     def test_outputs_do_not_take_the_names_of_inputs(self):
         class Same(nn.Module):
             def __init__(self):
