@@ -237,6 +237,9 @@ typedef struct pl_image_feed {
     const char *mask, *mask_classes;
     /* prefix of upscaled copies in a folder: "ups_" for ups_x.webp beside x.jpg; NULL: none */
     const char *upscaled;
+    /* What encode computes stands for a text encoder and means nothing: real captions need
+     * data.embeddings. */
+    bool random_text;
 } pl_image_feed;
 
 /* A frozen part before the model, whose outputs are computed once (`plimsoll cache`) and stored on

@@ -263,7 +263,8 @@ static const pl_image_feed feed = {.images = pictures,
                                    .width = "image_width",
                                    .draw = flux_draw,
                                    .lanczos = true,
-                                   .upscaled = "ups_"};
+                                   .upscaled = "ups_",
+                                   .random_text = true};
 
 static const char *const optims[] = {"optim_d", "optim_flow", NULL};
 static const pl_tradeoff smaller[] = {{"gan.decode=twice", "decodes twice", "decoding once"},

@@ -7,7 +7,8 @@
  *   own_values.c mark the slots that a file filled). The recipe's pl_weights rows say which key
  *   fills the slot; init_from fills a slot without a row, such as one that the user froze. Slots of
  *   pl_recipe.random are random by design. In predictions nothing trains: every weight counts.
- * - Captions without data.embeddings: pl_image_feed.encode stands for the text encoder.
+ * - Captions without data.embeddings, where pl_image_feed.encode stands for the text encoder
+ *   (random_text).
  * - A cache whose encoder had no weights.
  * With real data each of them stops the run. With generated data, and with allow_random_frozen, the
  * run goes on, and pl_run_start_warning tells.
@@ -93,12 +94,12 @@ static const char *text_of(const pl_run *r)
     return r->recipe->images ? r->recipe->images->text : NULL;
 }
 
-/* Whether the programs read text vectors of captions that no file has. */
+/* Whether the programs read text vectors that no file has and that mean nothing. */
 static bool encodes_words(const pl_run *r, bool reads_text)
 {
     bool captions = pl__images_wanted(r) || pl__prompts_wanted(r);
     return reads_text && captions && r->purpose.goal != PL_GOAL_PREDICT &&
-           r->recipe->images->encode && pl_config_is_null(r->config, "data.embeddings");
+           r->recipe->images->random_text && pl_config_is_null(r->config, "data.embeddings");
 }
 
 /* Whether the samples are outputs of an encoder that had no weights. */
