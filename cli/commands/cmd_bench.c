@@ -6,6 +6,7 @@
  * some steps are timed kernel by kernel: a kernel that is far from its prediction is named, and the
  * next plan uses the measured times.
  */
+#include "cli/plan/plan_view.h"
 #include "cli/ui.h"
 #include "plimsoll_json.h"
 
@@ -119,6 +120,7 @@ static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
     pl_json_uint(j, "state_bytes", m.state);
     pl_json_uint(j, "total_bytes", m.total);
     pl_json_uint(j, "peak_used_bytes", b->peak);
+    plan_levels_json(run, j);
     pl_json_string(j, "mispredicted", b->off ? b->off : "");
     pl_json_end(j);
     pl_status rc = pl_json_finish(j);

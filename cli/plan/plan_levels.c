@@ -79,3 +79,43 @@ void plan_channels(const pl_run *run, plan_channel out[PLAN_CHANNELS])
         add_moves(t.apply, t.share, out);
     }
 }
+
+static int by_begin(const void *a, const void *b)
+{
+    const plan_span *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Joins sorted spans that are less than `gap` apart; returns how many are left. */
+static int join_spans(plan_span *span, int n, double gap)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        plan_span *last = kept ? &span[kept - 1] : NULL;
+        if (last && span[i].begin - last->end < gap)
+            last->end = span[i].end > last->end ? span[i].end : last->end;
+        else
+            span[kept++] = span[i];
+    }
+    return kept;
+}
+
+int plan_spans(const pl_program *p, int channel, double ms, plan_span out[PLAN_SPANS])
+{
+    int n = pl_program_moves(p, NULL, 0), used = 0;
+    pl_plan_move *move = n ? calloc((size_t)n, sizeof *move) : NULL;
+    plan_span *span = n ? calloc((size_t)n, sizeof *span) : NULL;
+    if (move && span) pl_program_moves(p, move, n);
+    for (int i = 0; move && span && i < n; i++)
+        if ((int)move[i].channel == channel)
+            span[used++] = (plan_span){move[i].begin_ms, move[i].end_ms};
+    if (used) qsort(span, (size_t)used, sizeof *span, by_begin);
+    for (double gap = ms / 1000; used > 0; gap *= 2) {
+        used = join_spans(span, used, gap);
+        if (used <= PLAN_SPANS) break;
+    }
+    for (int i = 0; i < used; i++) out[i] = span[i];
+    free(move);
+    free(span);
+    return used;
+}

@@ -36,6 +36,16 @@ typedef struct plan_channel {
 } plan_channel;
 void plan_channels(const pl_run *run, plan_channel out[PLAN_CHANNELS]);
 
+/* When a channel is busy, in ms from the start of a program: moves with hardly a gap between them
+ * are one span. */
+typedef struct plan_span {
+    double begin, end;
+} plan_span;
+enum { PLAN_SPANS = 200 };
+/* Fills `out` for a channel of a program that takes `ms`; returns the number of spans, at most
+ * PLAN_SPANS. */
+int plan_spans(const pl_program *p, int channel, double ms, plan_span out[PLAN_SPANS]);
+
 /* Writes the trade-offs that the plan uses, e.g. ", decodes twice", or "". Returns buf. */
 const char *plan_tradeoffs(const pl_run *run, char *buf, size_t cap);
 

@@ -172,7 +172,32 @@ static void put_tables(FILE *f, const pl_run *run)
             pl_run_predicted_ms(run), (unsigned long long)pl_run_memory_get(run).arena);
 }
 
-/* Writes memory below the device: bytes of each level, and channels as [name, bytes, ms]. */
+/* Writes a lane for each channel of each program of the step: [program, ms of its run, channel,
+ * [[begin, end], ..]], times in ms. */
+static void put_lanes(FILE *f, const pl_run *run)
+{
+    plan_span span[PLAN_SPANS];
+    bool any = false;
+    fprintf(f, "\"lanes\":[");
+    for (int i = 0; i < pl_run_step_program_count(run); i++) {
+        pl_run_step_program t = pl_run_step_program_at(run, i);
+        double ms = pl_program_plan(t.run)->predicted_step_ms;
+        for (int k = 0; k < PLAN_CHANNELS; k++) {
+            int n = plan_spans(t.run, k, ms, span);
+            if (!n) continue;
+            fprintf(f, "%s[", any ? "," : "");
+            put_text(f, t.name);
+            fprintf(f, ",%.6g,%d,[", ms, k);
+            for (int s = 0; s < n; s++)
+                fprintf(f, "%s[%.6g,%.6g]", s ? "," : "", span[s].begin, span[s].end);
+            fprintf(f, "]]");
+            any = true;
+        }
+    }
+    fprintf(f, "],\n");
+}
+
+/* Writes memory below the device: bytes of each level, channels as [name, bytes, ms], and lanes. */
 static void put_levels(FILE *f, const pl_run *run)
 {
     pl_run_levels l = pl_run_levels_get(run);
@@ -189,6 +214,7 @@ static void put_levels(FILE *f, const pl_run *run)
     for (int k = 0; k < PLAN_CHANNELS; k++)
         fprintf(f, "%s[\"%s\",%.0f,%.6g]", k ? "," : "", c[k].name, c[k].bytes, c[k].ms);
     fprintf(f, "],\n");
+    put_lanes(f, run);
 }
 
 /* Returns whether a listed device is the one of the key `device`. The first device of a kind is

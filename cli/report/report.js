@@ -102,6 +102,20 @@ const table = (id, head, body) => {
     $(id).innerHTML = `<thead><tr>${head.map((h, i) => `<th class="${i ? 'n' : ''}">${h}</th>`).join('')}</tr></thead><tbody>${body.join('')}</tbody>`;
 };
 
+/* Memory below the device: a lane for each channel, with the times at which it moves tensors. */
+function levels() {
+    if (!D.channels) return;
+    const lanes = D.lanes || [], several = new Set(lanes.map(l => l[0])).size > 1;
+    const strip = l => `<span class="lane" role="img" aria-label="${esc(D.channels[l[2]][0])}, busy">` + l[3].map(s =>
+        `<i style="left:${100 * s[0] / l[1]}%;width:${Math.max(.2, 100 * (s[1] - s[0]) / l[1])}%"></i>`).join('') + '</span>';
+    $('#below').hidden = false;
+    $('#belownote').textContent = `${unit(D.host_bytes)} in host memory, ${unit(D.disk_bytes)} on disk; kernels wait ` +
+        `${time(D.wait_ms)} of each step for moves. A lane is one run of a program, from left to right.`;
+    table('#lanes', ['channel', 'moved each step', 'busy', 'predicted times of moves'], D.channels.flatMap((c, k) =>
+        c[1] > 0 ? [`<tr><td>${esc(c[0])}</td><td class="n">${unit(c[1])}</td><td class="n">${time(c[2])}</td><td>` +
+            lanes.filter(l => l[2] === k).map(l => (several ? esc(l[0]) : '') + strip(l)).join('') + '</td></tr>'] : []));
+}
+
 function tables() {
     const m = D.memory, planned = D.parts.reduce((s, p) => s + p[2], 0), kept = D.parts.reduce((s, p) => s + p[1], 0);
     const gaps = m.total - m.overhead - planned, largest = Math.max(kept, planned) || 1;
@@ -139,6 +153,7 @@ function show() {
         '. Planned memory is exact; times of the plan are predicted; everything else is measured.';
 }
 show();
+levels();
 tables();
 redraw();
 

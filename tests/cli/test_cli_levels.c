@@ -56,7 +56,14 @@ TEST(cli_levels_report_has_a_lane_for_each_channel)
     CHECK_RUN(cli_run("cd %s && $P train " APART "--host-memory 300MB --quiet --out r && grep -q "
                       "'\"moved_bytes_per_step\":[1-9]' r/plan.json && $P report r --out r.md "
                       "&& grep -q '^| to host | .* | `#' r.md && grep -q '^| from host | .* | `#' "
-                      "r.md && ! grep -q '^| to disk' r.md",
+                      "r.md && ! grep -q '^| to disk' r.md && $P report r --out r.html && grep -q "
+                      "'\"lanes\":.*,0,\\[\\[[0-9].*,1,\\[\\[[0-9]' r.html",
+                      pl_test_dir()),
+              0, "");
+    /* bench has plan's names for levels */
+    CHECK_RUN(cli_run("cd %s && $P bench " APART "host_memory=300MB --json --steps 1 --warmup 1 "
+                      "| grep -q '\"host_bytes\":[1-9].*\"moved_bytes_per_step\":[1-9].*"
+                      "\"wait_ms\":'",
                       pl_test_dir()),
               0, "");
 }
