@@ -224,9 +224,14 @@ static uint64_t host_bytes_of(const pl_expanded_plan *t)
     return t && t->host_bytes ? t->host_bytes : pl_expanded_plan_bytes(t);
 }
 
+bool pl_budget_has_keep_all(const pl_budget *b)
+{
+    return b->how != PL_CHECKPOINT_BLOCKS;
+}
+
 bool pl_budget_may_keep_all(const pl_budget *b)
 {
-    return b->how != PL_CHECKPOINT_BLOCKS && !has_homes(b);
+    return pl_budget_has_keep_all(b) && !has_homes(b);
 }
 
 uint64_t pl_budget_held_guess(const pl_budget *b)

@@ -57,7 +57,8 @@ void pl_budget_free(pl_budget *b); /* NULL is fine */
 void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes);
 /* Whether budgets and minima include the host memory of plans. Before the first search. */
 void pl_budget_count_plans(pl_budget *b, bool count);
-bool pl_budget_may_keep_all(const pl_budget *b); /* the keep-all plan may run */
+bool pl_budget_has_keep_all(const pl_budget *b); /* segments need not be run as marked */
+bool pl_budget_may_keep_all(const pl_budget *b); /* the same, and slots live on the device */
 /* Returns about the host memory of a plan with levels, before one is made; 0: it does not count, or
  * the keep-all plan may run. */
 uint64_t pl_budget_held_guess(const pl_budget *b);

@@ -172,15 +172,21 @@ static uint64_t keep_all_room(const pl_process_budget *b)
     return most;
 }
 
-bool pl_process_keeps_all(const pl_process_budget *b)
+uint64_t pl_process_keep_all(const pl_process_budget *b)
 {
-    return keep_all_room(b) <= search_room(b);
+    uint64_t most = 0;
+    for (int i = 0; i < b->n; i++) {
+        uint64_t arena = pl_program_plan(b->programs[i])->keep_all_bytes;
+        if (!pl_budget_has_keep_all(pl_program_budget(b->programs[i]))) return UINT64_MAX;
+        if (arena > most) most = arena;
+    }
+    return b->state_bytes + held_of(b) + b->margin + most;
 }
 
 pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes)
 {
     uint64_t room = 0, all = keep_all_room(b), search = search_room(b);
-    if (!pl_process_keeps_all(b)) PL_TRY(plan_smallest(b, false, &room));
+    if (all > search) PL_TRY(plan_smallest(b, false, &room)); /* else keep-all is the smallest */
     if (room < search) room = search;
     if (room > all) room = all;
     *bytes = b->state_bytes + held_of(b) + b->margin + room;

@@ -75,9 +75,9 @@ typedef struct pl_process_budget {
 pl_status pl_process_plan(pl_process_budget *b) PL_MUST_USE;
 /* Sets *bytes to the smallest budget for which pl_process_plan finds plans of all programs. */
 pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes) PL_MUST_USE;
-/* Whether keep-all plans take no more than a search for smaller ones: they are the smallest
- * then. */
-bool pl_process_keeps_all(const pl_process_budget *b);
+/* Returns the budget of the keep-all plans with all slots on the device; UINT64_MAX: a program has
+ * none. */
+uint64_t pl_process_keep_all(const pl_process_budget *b);
 /* Frees what only planning needs, once all planning is done: the process that trains does not hold
  * it. */
 void pl_process_trim(const pl_process_budget *b);

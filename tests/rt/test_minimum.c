@@ -88,6 +88,11 @@ TEST(budget_minimum_with_a_disk_trains)
         CHECK_MSG(r.code == 0 && end, "%s at %lld: %s", c, least, r.err);
         CHECK_MSG(end && atoll(end + 18) <= least, "%s: peak %lld of %lld", c,
                   end ? atoll(end + 18) : -1, least);
+        /* allowing a disk costs nothing: what trains without it trains with it */
+        r = cli_run("$P plan %s --json", c);
+        long long keep = member(r.out, "total_bytes");
+        CHECK_MSG(least <= keep + keep / 1000, "%s: %lld with a disk, %lld without", c, least,
+                  keep);
         r = cli_run("$P train %s --quiet --memory %lld --disk 2GB:%s", c, least * 99 / 100, d);
         CHECK_MSG(r.code == 3 && told_by(r.err) == least, "%s at %lld, told %lld: %d %s", c,
                   least * 99 / 100, least, r.code, r.err);

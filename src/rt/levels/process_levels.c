@@ -299,20 +299,17 @@ static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const mo
 }
 
 /* Sets the candidate that needs the smallest budget. With more slots below the device there is less
- * state, so the last candidates are compared, until PATIENCE of them need more; and the first one
- * where its keep-all plans take less than a search. Which candidates are compared does not depend
- * on the budget. */
+ * state, so the last candidates are compared, until PATIENCE of them need more. Which ones does not
+ * depend on the budget. */
 static pl_status set_smallest(pl_process_budget *b, pl_process_levels *l, const movable *list,
                               int n, uint64_t state)
 {
     enum { PATIENCE = 2 };
     int best = 0, set = -1, worse = 0;
     uint64_t least = UINT64_MAX, needs;
-    for (int share = n ? SHARES : 0; share >= 0;
-         share = worse < PATIENCE || !share ? share - 1 : 0) {
+    for (int share = n ? SHARES : 0; share >= 0 && worse < PATIENCE; share--) {
         PL_TRY(set_share(b, l, list, n, share, state));
-        needs = UINT64_MAX;
-        if (share || !n || pl_process_keeps_all(b)) PL_TRY(find_need(b, &needs));
+        PL_TRY(find_need(b, &needs));
         PL_TRY(b->smallest(b->ctx, &needs));
         worse = needs < least ? 0 : worse + 1;
         if (needs < least) least = needs, best = share;

@@ -179,14 +179,20 @@ static uint64_t used_bytes(const pl_run *r)
     return card ? card->used_bytes() : pl_sys_rss_bytes();
 }
 
+/* Returns the host memory that moves between the arena and a disk take; 0 where nothing moves. */
+static uint64_t moving_bytes(const pl_run *r)
+{
+    const uint64_t disk[PL_N_LEVELS] = {[PL_LEVEL_DISK] = 1};
+    bool moves = r->build && r->build->levels && !pl__run_own_memory(r);
+    return moves ? pl_levels_overhead(&pl_device_cpu, disk) : 0;
+}
+
 /* Returns the host memory for data, pictures, files and moves, which pl_run_start will take; the
  * budget of a device does not count it. */
 static uint64_t reading_bytes(const pl_run *r)
 {
     if (planned_card(r)) return 0;
-    const uint64_t disk[PL_N_LEVELS] = {[PL_LEVEL_DISK] = 1};
-    bool moves = !pl_config_is_null(r->config, "disk") && !pl__run_own_memory(r);
-    return pl_prefetch_bytes(r) + (moves ? pl_levels_overhead(&pl_device_cpu, disk) : 0) +
+    return pl_prefetch_bytes(r) + moving_bytes(r) +
            (pl__run_own_memory(r) ? 0 : pl__sample_bytes(r) + pl__stage_slots_bytes(r));
 }
 
@@ -249,13 +255,16 @@ static double ask_weight(void *run, const pl_program *p)
     return sum;
 }
 
-/* Plans with memory below the device, where the configuration allows it. */
+/* Plans with memory below the device, where the configuration allows it. On the host moving takes
+ * memory, too, so that keep-all plans come first. */
 static pl_status plan_within(pl_run *r, pl_process_budget *b)
 {
     pl_process_levels levels = {0};
     bool any;
     PL_TRY(pl__run_read_levels(r, &levels, &any));
-    if (!any || !b->bytes) return pl_process_plan(b);
+    uint64_t keep = b->on_host && any && pl_process_keep_all(b) <= b->bytes;
+    PL_TRY(b->smallest(b->ctx, &keep));
+    if (!any || !b->bytes || keep) return pl_process_plan(b);
     if (!r->build->levels) r->build->levels = pl_sys_alloc(sizeof levels);
     if (!r->build->levels) return PL_ERR_MEMORY;
     pl_process_levels_release(r->build->levels);
@@ -285,7 +294,12 @@ pl_status pl__run_minimum(pl_run *r, uint64_t *bytes)
     pl_status rc = pl_process_minimum(&b, bytes);
     pl_process_trim(&b);
     r->usage.plan_peak = b.plan_peak;
-    return rc;
+    if (rc != PL_OK || !b.on_host || !r->build->levels) return rc;
+    /* the keep-all plans move nothing */
+    b.later_bytes -= moving_bytes(r);
+    b.state_bytes = pl_state_bytes(r->store, NULL);
+    if (pl_process_keep_all(&b) < *bytes) *bytes = pl_process_keep_all(&b);
+    return PL_OK;
 }
 
 uint64_t pl__run_stage_bytes(const pl_run *r)
