@@ -19,7 +19,10 @@
 /* ---- binding ---------------------------------------------------------------------------- */
 void *pl_bound_address(const pl_session *s, const pl_bound_program *b, const pl_place *at)
 {
-    if (at->space == PL_SPACE_ARENA) return (b->on_host ? s->host_arena : s->arena) + at->offset;
+    if (at->space == PL_SPACE_ARENA) {
+        char *arena = b->on_host ? s->host_arena : s->arena;
+        return arena ? arena + at->offset : NULL; /* a program without values has none */
+    }
     if (at->space == PL_SPACE_STATE && !pl_home_level(s->homes, at->slot))
         return s->state + s->slot_at[at->slot] + at->offset;
     if (at->space == PL_SPACE_HOST) return (char *)pl_levels_host(s->levels) + at->offset;

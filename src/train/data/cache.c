@@ -299,7 +299,7 @@ static pl_status check_made(check *c)
     size_t n = 0;
     bool known = rc == PL_OK && access(c->path, R_OK) == 0 &&
                  pl_sys_read_file(c->path, MAX_STAMP, &text, &n) == PL_OK && n == state.len &&
-                 memcmp(text, state.text, n) == 0;
+                 (n == 0 || memcmp(text, state.text, n) == 0);
     pl_sys_free(text);
     if (rc == PL_OK && !c->why[0] && !known) rc = check_sums(c, made);
     path_of(c, CHECKED);

@@ -144,6 +144,7 @@ static void clear_leftovers(const pl_folder *f)
     }
     pl__remove_matching(f->path, "config.yaml.tmp-*");
     pl__remove_matching(f->path, "finished.json.tmp-*");
+    pl__remove_matching(f->path, PL_SUMS ".tmp-*");
     pl__remove_matching(f->path, "model*.safetensors.tmp-*");
     pl__remove_matching(f->path, "plan.json.tmp-*");
     pl__remove_matching(f->path, "metrics.csv.tmp-*");
