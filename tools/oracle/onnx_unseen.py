@@ -139,7 +139,7 @@ UNSEEN = {
     "tsmixer": lambda: hugged("PatchTSMixerForPrediction", "PatchTSMixerConfig", (torch.randn(2, 32, 3),), ["past_values"], context_length=32, patch_length=8,
                               patch_stride=8, num_input_channels=3, d_model=8, num_layers=2, prediction_length=6),
     "rwkv_hf": lambda: text_model("RwkvForCausalLM", "RwkvConfig", attention_hidden_size=32, context_length=32),
-    "uvit": lambda: diffuser("AuraFlowTransformer2DModel", (torch.randn(2, 4, 8, 8), torch.randn(2, 5, 12), torch.tensor([0.3, 0.7])),
+    "auraflow": lambda: diffuser("AuraFlowTransformer2DModel", (torch.randn(2, 4, 8, 8), torch.randn(2, 5, 12), torch.tensor([0.3, 0.7])),
                              ["hidden_states", "encoder_hidden_states", "timestep"], sample_size=8, patch_size=2, in_channels=4, num_mmdit_layers=1,
                              num_single_dit_layers=1, attention_head_dim=8, num_attention_heads=2, joint_attention_dim=12, caption_projection_dim=16,
                              out_channels=4, pos_embed_max_size=16),
