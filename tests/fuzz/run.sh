@@ -58,7 +58,7 @@ if [ -n "$pack" ]; then
     cp -r tests/data/encoders tests/data/tokens $to/tests/data
     cp tests/fuzz/go $to
     strip --strip-debug $to/bin/* $to/lib/*
-    tar -C $to -c . | xz -6 >"$pack"
+    tar -C $to --sort=name -c . | xz -T1 --lzma2=preset=3,dict=96MiB >"$pack"
     ls -sh "$pack"
     exit 0
 fi
