@@ -270,6 +270,7 @@ static pl_status declare_slots(pl_run *r, pl_st_writer *w, const contents *c, in
     if (c->model) PL_TRY(pl__meta_write(r, w));
     if (c->averages) PL_TRY(pl_st_writer_meta(w, "plimsoll.weights", "averaged"));
     if (c->leave) PL_TRY(pl__frozen_tell(r, w));
+    if (c->model) PL_TRY(pl__random_frozen_tell(r, w));
     PL_TRY(pl_st_writer_meta(w, "plimsoll.recipe", r->recipe->name));
     return pl_st_writer_meta(w, "plimsoll.version", pl_version());
 }

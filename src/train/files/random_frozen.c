@@ -10,11 +10,14 @@
  * - Captions without data.embeddings, where pl_image_feed.encode stands for the text encoder
  *   (random_text).
  * - A cache whose encoder had no weights.
+ * A model file notes which of its networks were random, so that they do not become known by being
+ * saved: training on real data stops, evaluations and predictions with such a model warn.
  * With real data each of them stops the run. With generated data, and with allow_random_frozen, the
  * run goes on, and pl_run_start_warning tells.
  */
 #include "base/str.h"
 #include "base/sys.h"
+#include "io/safetensors.h"
 #include "rt/rt_int.h"
 #include "train/data/cache.h"
 #include "train/data/images/image_set.h"
@@ -75,6 +78,54 @@ static int list_slots(const pl_run *r, const bool *frozen, bool loaded, group *o
         out[k].n++;
     }
     return n;
+}
+
+/* ---- model files -------------------------------------------------------------------------- */
+/* Whether a list "a,b" has the key; a list of NULL is empty. */
+static bool has_key(const char *list, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
+        if (strcspn(p, ",") == n && strncmp(p, key, n) == 0) return true;
+    return false;
+}
+
+pl_status pl__random_frozen_tell(const pl_run *r, pl_st_writer *w)
+{
+    return r->files.random ? pl_st_writer_meta(w, PL_RANDOM_NOTE, r->files.random) : PL_OK;
+}
+
+pl_status pl__random_frozen_recall(pl_run *r, const char *keys)
+{
+    if (!keys || !r->files.filled) return PL_OK;
+    r->files.random_before = pl_arena_strdup(&r->arena, keys);
+    if (!r->files.random_before) return PL_ERR_MEMORY;
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const char *key = key_of(r, pl_store_slot(r->store, i)->name);
+        if (key && has_key(keys, key)) r->files.filled[i] = false;
+    }
+    return PL_OK;
+}
+
+/* Keeps the keys for model files, without those that name a model file. */
+static pl_status note_keys(pl_run *r, const group *g, int n)
+{
+    const char *list = NULL;
+    for (int i = 0; i < n; i++) {
+        if (strcmp(g[i].key, model_key(r)) == 0) continue;
+        list = list ? pl_arena_printf(&r->arena, "%s,%s", list, g[i].key) : g[i].key;
+        if (!list) return PL_ERR_MEMORY;
+    }
+    r->files.random = list;
+    return PL_OK;
+}
+
+/* Whether a trained model is used as it was trained, random networks included. */
+static bool as_trained(const pl_run *r, const group *g, int n)
+{
+    bool uses = r->purpose.goal == PL_GOAL_PREDICT || r->purpose.goal == PL_GOAL_EVALUATE;
+    for (int i = 0; i < n && uses; i++) uses = has_key(r->files.random_before, g[i].key);
+    return uses;
 }
 
 /* ---- texts, caches ------------------------------------------------------------------------ */
@@ -142,6 +193,7 @@ static pl_status check(pl_run *r, const bool *frozen, bool reads_text, bool load
     bool others = !pl_config_is_null(r->config, model_key(r)) || r->files.resume ||
                   r->phases.take_from || r->recipe->value;
     int n = loaded || !others ? list_slots(r, frozen, loaded, g) : 0;
+    if (loaded) PL_TRY(note_keys(r, g, n));
     if (encodes_words(r, reads_text))
         g[n++] = (group){"data.embeddings",
                          "text vectors of the captions, which plimsoll embed writes", 0};
@@ -151,6 +203,7 @@ static pl_status check(pl_run *r, const bool *frozen, bool reads_text, bool load
     pl_str list = PL_STR_INIT;
     describe(g, n, &list);
     const char *data = r->purpose.goal == PL_GOAL_PREDICT ? "--input" : pl_source_real(r);
+    if (as_trained(r, g, n)) data = NULL;
     pl_status rc = list.text ? tell(r, data, list.text) : PL_ERR_MEMORY;
     pl_str_release(&list);
     return rc;

@@ -400,6 +400,7 @@ pl_status pl__weights_start(pl_run *r, const char *key, const char *path)
     l.any_missing = l.allowed && strcmp(l.allowed, "allow") == 0;
     pl_status rc = pl__recorded_check(path);
     if (rc == PL_OK) rc = load(&l);
+    if (rc == PL_OK) rc = pl__random_frozen_recall(r, pl__source_meta(&l.s, PL_RANDOM_NOTE));
     if (rc == PL_OK && trains) rc = take_step(&l);
     release(&l);
     return rc;
