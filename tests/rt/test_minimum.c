@@ -3,11 +3,13 @@
 #include "tests/lib/alloc_count.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
+#include "train/build/build.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static long long member(const char *text, const char *name)
 {
@@ -97,6 +99,35 @@ TEST(budget_minimum_with_a_disk_trains)
         CHECK_MSG(r.code == 3 && told_by(r.err) == least, "%s at %lld, told %lld: %d %s", c,
                   least * 99 / 100, least, r.code, r.err);
     }
+}
+
+/* Measurements on both sides of a step give the number that the first one gave; one that is far
+ * from it replaces it; a damaged file is none. */
+TEST(minimum_memory_of_library_kernels_is_the_same_in_every_process)
+{
+    const uint64_t mib = 1 << 20;
+    char dir[600], path[700], old[600];
+    const char *cache = getenv("PLIMSOLL_CACHE");
+    snprintf(old, sizeof old, "%s", cache ? cache : "");
+    snprintf(dir, sizeof dir, "%s/cache", pl_test_dir());
+    snprintf(path, sizeof path, "%s/libraries.txt", dir);
+    setenv("PLIMSOLL_CACHE", dir, 1);
+
+    CHECK_INT(pl__library_bytes(7, 5 * mib - 1000), 5 * mib);
+    CHECK_INT(pl__library_bytes(7, 5 * mib + 1000), 5 * mib);
+    CHECK_INT(pl__library_bytes(7, 4 * mib - 1000), 5 * mib);
+    CHECK_INT(pl__library_bytes(8, 5 * mib + 1000), 6 * mib);
+    CHECK_INT(pl__library_bytes(7, 9 * mib + 1000), 10 * mib);
+    CHECK_INT(pl__library_bytes(7, 9 * mib - 1000), 10 * mib);
+    CHECK_INT(pl__library_bytes(7, 2 * mib), 2 * mib);
+
+    CHECK(truncate(path, 20) == 0);
+    CHECK_INT(pl__library_bytes(8, 5 * mib - 1000), 5 * mib);
+    CHECK_INT(pl__library_bytes(8, 5 * mib + 1000), 5 * mib);
+    if (cache)
+        setenv("PLIMSOLL_CACHE", old, 1);
+    else
+        unsetenv("PLIMSOLL_CACHE");
 }
 
 /* A plan in the figures that must not differ. */

@@ -12,8 +12,9 @@
  *                 gives back what compiling and planning touched
  *     programs    graphs, plans and our kernels: counted
  *     libraries   kernels that libraries compile. Their memory is not known: it is measured once,
- *                 after the first build and before any search, in steps of 1 MiB; other builds of
- *                 the run have as much per kernel
+ *                 after the first build and before any search, in steps of 1 MiB, and kept for
+ *                 the next process (library_bytes.c); other builds of the run have as much per
+ *                 kernel
  *
  * The sum is at least what the program took until it began to plan, in steps of 1 MiB: the loader
  * touches libraries that training does not need.
@@ -36,6 +37,7 @@
 #include "train/data/prefetch.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 /* ---- figures ---------------------------------------------------------------------------- */
 /* Returns the GPU that the run is planned for and that is not installed; NULL: the run's device is
@@ -159,7 +161,9 @@ void pl__run_note_libraries(pl_run *r)
     pl_program_held h = programs_held(r->build);
     if (r->usage.kernels) return;
     uint64_t grown = pl_sys_anon_bytes(), known = r->usage.start + h.bytes;
-    r->usage.libraries = grown > known ? round_up(grown - known, mib) : 0;
+    uint64_t build[] = {h.bytes, h.library_kernels, (uint64_t)pl_threads_count()};
+    uint64_t key = XXH64(build, sizeof build, 0);
+    r->usage.libraries = grown > known ? pl__library_bytes(key, grown - known) : 0;
     r->usage.kernels = h.library_kernels + 1;
 }
 
