@@ -232,7 +232,7 @@ TEST(onnx_runtime_computes_programs_of_recipes_as_the_engine_does)
     char command[2600];
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
         recipe_run t = {NULL};
-        pl_status rc = recipe_run_new(&t, cases[i].config, keys, 1, cases[i].program, dir);
+        pl_status rc = recipe_run_new(&t, cases[i].config, keys, 2, cases[i].program, dir);
         if (rc == PL_OK) rc = save(&t);
         if (rc != PL_OK)
             pl_test_fail(__FILE__, __LINE__, "%s %s: %s", cases[i].config,
