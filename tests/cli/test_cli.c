@@ -395,6 +395,7 @@ static const char counter_source[] =
 /* Runs that differ only in their number of steps make the same system calls: a step makes none. */
 TEST(cli_steps_take_nothing_from_the_system)
 {
+#define COSINE CLI_SMALL "schedule.name=cosine schedule.total_steps=9 "
     WANT_BIN();
     if (!pl_test_allocs_counted()) SKIP("a sanitizer has the allocator");
     const char *d = pl_test_dir(), *cc = getenv("CC");
@@ -407,11 +408,10 @@ TEST(cli_steps_take_nothing_from_the_system)
     char few[128], many[128];
     for (int json = 0; json < 2; json++) {
         /* the first process keeps the memory of library kernels in the cache */
-        CHECK_RUN(cli_run("$P plan " CLI_SMALL "%s", json ? "--json" : "threads=2"), 0, "");
+        CHECK_RUN(cli_run("$P plan " COSINE "%s", json ? "--json" : "threads=2"), 0, "");
         for (int i = 0; i < 2; i++) {
-            r = cli_run("rm -rf %s/run; COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " CLI_SMALL
-                        "schedule.name=cosine schedule.total_steps=9 train.log_every=1 "
-                        "train.steps=%d %s --out %s/run",
+            r = cli_run("rm -rf %s/run; COUNTS=%s/counts LD_PRELOAD=%s/count.so $P train " COSINE
+                        "train.log_every=1 train.steps=%d %s --out %s/run",
                         d, d, d, i ? 53 : 13, json ? "--json" : "threads=2", d);
             CHECK_MSG(r.code == 0, "%s", r.err);
             snprintf(i ? many : few, sizeof few, "%s", cli_read(pl_test_path("counts")));
