@@ -156,7 +156,8 @@ out:
     return rc;
 }
 
-void pl_sys_sync_folder(const char *path)
+/* Not inlined: a caller's stack would hold its name too. */
+__attribute__((noinline)) void pl_sys_sync_folder(const char *path)
 {
     char folder[4096];
     const char *slash = strrchr(path, '/');
