@@ -337,7 +337,8 @@ void pl_folder_close(pl_folder *f)
     pl_sys_free(f);
 }
 
-pl_status pl_folder_mine(const pl_folder *f)
+/* Not inlined: a caller's stack would hold its name too. */
+__attribute__((noinline)) pl_status pl_folder_mine(const pl_folder *f)
 {
     char path[PL_PATH_BYTES];
     struct stat s;
