@@ -39,7 +39,7 @@ enum { DOUBLE, CRASH, HOG, LOOP, FAIL };
 static pl_status serve(void *state, void *request)
 {
     question *q = request;
-    char *p;
+    char *volatile p; /* or a compiler leaves the memory out */
     volatile int *volatile nowhere = NULL;
     switch (q->what) {
     case CRASH: *nowhere = 1; break;

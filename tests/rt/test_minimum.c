@@ -140,7 +140,7 @@ static void plan_at(const char *config, long long budget, figures *f)
 {
     cli_result r = cli_run("$P plan %s --json --memory %lld", config, budget);
     json_t *j = json_loads(r.out, 0, NULL);
-    f->ms = NAN;
+    f->ms = (double)NAN;
     CHECK_MSG(r.code == 0 && j, "%s at %lld: %s", config, budget, r.err);
     *f = (figures){.arena = json_integer_value(json_object_get(j, "arena_bytes")),
                    .overhead = json_integer_value(json_object_get(j, "overhead_bytes")),
@@ -156,7 +156,7 @@ static void never_slower(const char *config, const double *at, int n)
     cli_result r = cli_run("$P plan %s --json", config);
     CHECK_MSG(r.code == 0, "%s: %s", config, r.err);
     long long least = member(r.out, "minimum_bytes"), most = member(r.out, "total_bytes");
-    double before = INFINITY;
+    double before = HUGE_VAL;
     for (int i = 0; i < n; i++) {
         long long budget = least + (long long)((double)(most - least) * at[i]);
         figures f, again;
