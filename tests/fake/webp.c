@@ -49,13 +49,13 @@ static void obey(char what)
     static const char text[] = "from the decoder\n";
     pthread_t thread;
     volatile int *volatile nowhere = NULL;
-    static void *volatile kept; /* or a compiler leaves the memory out */
     switch (what) {
     case 'c': *nowhere = 1; break;
     case 'e':
         for (volatile int i = 0;; i++) continue;
     case 'm':
-        for (char *p; (p = malloc(1 << 20)); kept = p) memset(p, 1, 1 << 20);
+        for (volatile char *p; (p = malloc(1 << 20));) /* or a compiler leaves the memory out */
+            for (int i = 0; i < 1 << 20; i += 4096) p[i] = 1;
         abort();
     case 'o': (void)!open("/etc/passwd", O_RDONLY); break;
     case 'w': (void)!(write(1, text, sizeof text - 1) + write(2, text, sizeof text - 1)); break;
