@@ -54,12 +54,6 @@ static int64_t of_event(const char *out, const char *event, const char *name)
     return v;
 }
 
-static int64_t told_by(const char *err)
-{
-    const char *told = strstr(err, "the smallest budget is ");
-    return told ? atoll(told + strlen("the smallest budget is ")) : -1;
-}
-
 /* Checks the figures of a run within a budget; *moved counts runs in which tensors move. */
 static void check_run(const char *what, const char *out, int64_t budget, int *moved)
 {
@@ -99,7 +93,7 @@ static void sweep(const char *recipe, const char *device, const char *below)
     CHECK(want[0]);
     int64_t most = of_event(r.out, "plan", "total_bytes");
     r = cli_run("$P train %s %s --quiet --memory 100kB", config, below);
-    int64_t least = told_by(r.err);
+    int64_t least = cli_told_minimum(r.err);
     if (strstr(r.err, "the update cannot run on the host")) return; /* programs share gradients */
     CHECK_MSG(r.code == 3 && least > 0, "%s %s: %s", config, below, r.err);
     if (least > most) most = least; /* nothing needs to move */

@@ -199,8 +199,8 @@ TEST(cuda_kernels_are_not_searched_further_than_the_first_that_is_not_slow)
     CHECK_INT(sim.runs[THIRD], 0);
 }
 
-/* TF32 near its own prediction, but above that of f32: f32's kernels are tried, and taken where
- * they are faster. */
+/* A TF32 kernel as fast as predicted, but slower than predicted for f32: the trial times the f32
+ * kernels too and takes the faster one. */
 TEST(cuda_kernels_in_tf32_are_not_slower_than_those_in_f32)
 {
     double ms;

@@ -87,6 +87,13 @@ json_t *cli_event(const char *text, const char *event, int n)
     return NULL;
 }
 
+int64_t cli_told_minimum(const char *err)
+{
+    static const char before[] = "the smallest budget is ";
+    const char *at = strstr(err, before);
+    return at ? atoll(at + sizeof before - 1) : -1;
+}
+
 int64_t cli_member(const json_t *j, const char *name)
 {
     return json_integer_value(json_object_get(j, name));

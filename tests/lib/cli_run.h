@@ -50,6 +50,8 @@ bool cli_write(const char *path, const char *text);
 json_t *cli_event(const char *text, const char *event, int n);
 /* A whole-number member of a JSON object; 0 if it has none. */
 int64_t cli_member(const json_t *j, const char *name);
+/* Returns the smallest budget that a refusal names; -1: none. */
+int64_t cli_told_minimum(const char *err);
 
 /* Whether two files of pl_test_dir() have the same bytes. */
 bool cli_same(const char *a, const char *b);

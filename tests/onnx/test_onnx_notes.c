@@ -192,7 +192,7 @@ static char *dropout_program(float ratio, bool names_mask)
     return text;
 }
 
-/* TorchScript names the mask of every Dropout, also of those that drop nothing. */
+/* TorchScript lists the mask as an output of every Dropout, even with a ratio of 0. */
 TEST(onnx_a_mask_of_dropout_that_nobody_reads_costs_nothing)
 {
     if (pl_onnx_missing()) SKIP(pl_onnx_missing());

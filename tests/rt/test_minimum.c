@@ -31,12 +31,6 @@ static int n_tiny(void)
     return pl_test_long() ? (int)(sizeof tiny / sizeof tiny[0]) : 1;
 }
 
-static long long told_by(const char *err)
-{
-    const char *told = strstr(err, "the smallest budget is ");
-    return told ? atoll(told + strlen("the smallest budget is ")) : -1;
-}
-
 /* plan without a budget, the refusal of plan and the refusal of train tell the same minimum, to the
  * byte. That budget trains, and the process stays within it; 1 % less is refused. */
 TEST(budget_minimum_is_one_number)
@@ -48,11 +42,11 @@ TEST(budget_minimum_is_one_number)
         CHECK_MSG(r.code == 0, "%s: %s", tiny[i], r.err);
         long long least = member(r.out, "minimum_bytes");
         r = cli_run("$P plan %s --memory 2MiB", tiny[i]);
-        CHECK_MSG(r.code == 3 && told_by(r.err) == least, "%s: %lld, plan refuses: %s", tiny[i],
-                  least, r.err);
+        CHECK_MSG(r.code == 3 && cli_told_minimum(r.err) == least, "%s: %lld, plan refuses: %s",
+                  tiny[i], least, r.err);
         r = cli_run("$P train %s --quiet --memory 2MiB", tiny[i]);
-        CHECK_MSG(r.code == 3 && told_by(r.err) == least, "%s: %lld, train refuses: %s", tiny[i],
-                  least, r.err);
+        CHECK_MSG(r.code == 3 && cli_told_minimum(r.err) == least, "%s: %lld, train refuses: %s",
+                  tiny[i], least, r.err);
 
         r = cli_run("$P train %s --json train.steps=2 eval.batches=1 --memory %lld", tiny[i],
                     least);
@@ -61,7 +55,7 @@ TEST(budget_minimum_is_one_number)
         CHECK_MSG(end && atoll(end + 18) <= least, "%s: peak %lld of %lld", tiny[i],
                   end ? atoll(end + 18) : -1, least);
         r = cli_run("$P train %s --quiet --memory %lld", tiny[i], least * 99 / 100);
-        CHECK_MSG(r.code == 3 && told_by(r.err) == least, "%s at %lld: %d %s", tiny[i],
+        CHECK_MSG(r.code == 3 && cli_told_minimum(r.err) == least, "%s at %lld: %d %s", tiny[i],
                   least * 99 / 100, r.code, r.err);
     }
 }
@@ -82,7 +76,7 @@ TEST(budget_minimum_with_a_disk_trains)
     for (int i = 0; i < n; i++) {
         const char *c = with_disk[i], *d = pl_test_dir();
         cli_result r = cli_run("$P train %s --quiet --memory 2MiB --disk 2GB:%s", c, d);
-        long long least = told_by(r.err);
+        long long least = cli_told_minimum(r.err);
         CHECK_MSG(r.code == 3 && least > 0, "%s: %s", c, r.err);
         r = cli_run("$P train %s --json train.steps=2 eval.batches=1 --memory %lld --disk 2GB:%s",
                     c, least, d);
@@ -96,8 +90,8 @@ TEST(budget_minimum_with_a_disk_trains)
         CHECK_MSG(least <= keep + keep / 1000, "%s: %lld with a disk, %lld without", c, least,
                   keep);
         r = cli_run("$P train %s --quiet --memory %lld --disk 2GB:%s", c, least * 99 / 100, d);
-        CHECK_MSG(r.code == 3 && told_by(r.err) == least, "%s at %lld, told %lld: %d %s", c,
-                  least * 99 / 100, least, r.code, r.err);
+        CHECK_MSG(r.code == 3 && cli_told_minimum(r.err) == least, "%s at %lld, told %lld: %d %s",
+                  c, least * 99 / 100, least, r.code, r.err);
     }
 }
 

@@ -471,9 +471,8 @@ static void told_is_enough(const char *config, int *again)
     char keys[256];
     snprintf(keys, sizeof keys, "%s threads=1 eval.batches=1 train.steps=1", config);
     cli_result r = cli_run("$P train %s --quiet --memory 1MiB", keys);
-    const char *told = strstr(r.err, "the smallest budget is ");
-    CHECK_MSG(r.code == 3 && told, "%s: %d %s", config, r.code, r.err);
-    long long budget = told ? atoll(told + strlen("the smallest budget is ")) : 0;
+    long long budget = cli_told_minimum(r.err);
+    CHECK_MSG(r.code == 3 && budget > 0, "%s: %d %s", config, r.code, r.err);
     r = cli_run("$P train %s --json --memory %lld", keys, budget);
     CHECK_MSG(r.code == 0, "%s: %d %s", config, r.code, r.err);
     const char *end = strstr(r.out, "\"peak_used_bytes\":");

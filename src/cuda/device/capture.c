@@ -13,8 +13,8 @@
  * Moves between levels have streams of their own (move_streams.h), captured with the units.
  *
  * In a graph a unit follows the units whose memory it needs (beside.h), not the unit before it in
- * the list: the GPU may run units beside each other. The stream's capture is told before each unit
- * which nodes come next to it, so kernels know nothing of that.
+ * the list: the GPU may run units beside each other. Before each unit, the capture sets the nodes
+ * on which the unit's nodes depend; kernels do nothing for it.
  *
  * So a batch is uploaded while the previous run is still going, and the GPU may start run n + 1
  * before the host has read the outputs of run n.

@@ -40,8 +40,8 @@ pl_status pl__box_resized(struct pl_image_box *b, const void *bytes, size_t n,
                           int h) PL_MUST_USE;
 
 bool pl__jpeg_here(void);
-/* Reads the header of a plain JPEG without the library; false: the file is something else, and info
- * is as it was. */
+/* Reads the header of a plain JPEG without the library; false: the file is something else; info
+ * does not change. */
 bool pl__jpeg_plain(const void *bytes, size_t n, pl_image_info *info);
 pl_status pl__jpeg_probe(pl_decoder *d, const void *bytes, size_t n,
                          pl_image_info *info) PL_MUST_USE;

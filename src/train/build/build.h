@@ -162,8 +162,9 @@ void pl__run_note_used(pl_run *r);
 /* Measure the process before its first build, and after it. Later calls change nothing. */
 void pl__run_note_before(pl_run *r);
 void pl__run_note_libraries(pl_run *r);
-/* library_bytes.c: what the kernels of a build are told to take, in whole MiB, where this process
- * has measured that many bytes. key: of the build. The same in later processes with this cache. */
+/* library_bytes.c: returns the memory that a plan counts for the library kernels of a build, in
+ * whole MiB, from the bytes that this process measured. key: of the build. Later processes with the
+ * same cache get the same number. */
 uint64_t pl__library_bytes(uint64_t key, uint64_t measured);
 /* Gives back memory that compiling and planning left. */
 void pl__run_trim(void);

@@ -7,7 +7,7 @@
  *
  * The file has lines of "key bytes", each with its checksum (pl_cache_seal). Lines are appended
  * whole, and of two with the same key the later one counts, so no lock is needed. A file that has
- * grown to MAX_FILE begins anew.
+ * grown to MAX_FILE is emptied.
  */
 #include "base/cache_dir.h"
 #include "base/sys.h"

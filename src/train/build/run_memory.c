@@ -19,8 +19,8 @@
  * The sum is at least what the program took until it began to plan, in steps of 1 MiB: the loader
  * touches libraries that training does not need.
  *
- * The steps are far larger than what two processes of the same configuration differ by. What is
- * told is compared with what is held before the first step (pl__run_check_resident).
+ * Two processes of the same configuration differ by far less than a step. Before the first step,
+ * pl__run_check_resident compares the plan with what the process holds.
  */
 #include "base/asked.h"
 #include "base/cache_dir.h"

@@ -1,6 +1,6 @@
 /* fuzz_plan.c - any bytes as a file of `plan --csv`, or, after a '!', of `plan --trace`: they are
- * refused, or every number of what was read is inside its table, and a table that is printed reads
- * back as it was. */
+ * refused, or every index is inside its table, and a table that is printed and read again is the
+ * same. */
 #include "base/sys.h"
 #include "plan/files/csv.h"
 #include "plan/files/trace.h"
