@@ -25,7 +25,7 @@
 #include "rt/rt_int.h"
 
 #include "cuda/codegen/codegen.h"
-#include "ir/group/fused.h"
+#include "ir/group/product.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -346,7 +346,11 @@ static void print_net(const char *label, const char *config, const char *const *
         if (u->kind != PL_UNIT_GROUP) continue;
         pl_node_label(p->base_graph, u->nodes[u->n_nodes - 1], text, sizeof text);
         if (strncmp(text, label, strlen(label)) != 0) continue;
-        if (pl_code_make(p->base_graph, u, &a, &c) != PL_OK) die(text);
+        pl_code_tiles tiles;
+        if ((pl_group_product(p->base_graph, u)
+                 ? pl_code_make_product(p->base_graph, u, &a, &c, &tiles)
+                 : pl_code_make(p->base_graph, u, &a, &c)) != PL_OK)
+            die(text);
         for (uint32_t k = 0; k < c.n_kernels; k++)
             printf("//// unit %u %s +%u, kernel %u: grid %u, block %u x %u\n%s", i, text,
                    u->n_nodes - 1, k, c.kernel[k].grid, c.kernel[k].block_x, c.kernel[k].block_y,
@@ -440,7 +444,9 @@ static void time_net(double mib, const char *config, const char *const *sets, in
     if (!list) die("memory");
     for (uint32_t i = 0; i < p->base_units->n; i++) {
         const pl_unit *u = &p->base_units->unit[i];
-        if (u->kind == PL_UNIT_GROUP && unit_bytes(g, u) >= mib * 1048576) add_kind(list, &n, g, u);
+        if (u->kind == PL_UNIT_GROUP && !pl_group_product(g, u) &&
+            unit_bytes(g, u) >= mib * 1048576)
+            add_kind(list, &n, g, u);
     }
     bench *b = calloc((size_t)n + 1, sizeof *b);
     if (!b) die("memory");

@@ -209,6 +209,13 @@ typedef struct pl_tail {
 } pl_tail;
 enum { PL_TAIL_ATTR = 1024 }; /* room for the attributes of an op with an epilogue */
 
+/* A plain matrix product: output 0, its dims but the last taken as rows, is y[m,n] = a[m,k] b. a is
+ * input 0, b input 1: [n,k] if tb, else [k,n]; all are dense. */
+typedef struct pl_plain_product {
+    int64_t m, n, k;
+    bool tb;
+} pl_plain_product;
+
 typedef struct pl_op pl_op;
 struct pl_op {
     const char *name;
@@ -254,6 +261,8 @@ struct pl_op {
      * operands are this op's own, then the added value (or the value at which the slope is taken);
      * its outputs are the result of the epilogue, then (keep) the value before fn. */
     const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
+    /* Optional: whether this call is a plain product, and which. */
+    bool (*product)(const pl_call *c, pl_plain_product *out);
 };
 
 /* The table of all ops (ops/core/op_table.c). */

@@ -5,6 +5,8 @@
  * (input, state, assign, output) and nodes that no effect needs are in no unit. A view node (its
  * output is its input's bytes) is a unit of its own that runs nothing.
  *
+ * A group may begin with a product (group/product.h).
+ *
  * A group may hold a node of another unit: it then recomputes that node (a cheap producer) for
  * itself, so that the value needs no buffer.
  *

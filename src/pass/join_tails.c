@@ -408,7 +408,9 @@ static pl_status prepare(tailer *t)
     if (!t->live || !t->gone || !t->at || !t->first || !t->list) return PL_ERR_MEMORY;
     pl_graph_mark_needed(t->g, t->live);
     list_readers(t);
-    return pl_fuse(t->g, t->o->fuse, &t->us);
+    pl_fuse_opts o = *t->o->fuse;
+    o.product_bytes = 0; /* which values groups store does not depend on products that join them */
+    return pl_fuse(t->g, &o, &t->us);
 }
 
 pl_status pl_pass_tail(const pl_graph *in, const pl_pass_opts *o, pl_graph **out)

@@ -225,6 +225,8 @@ struct pl_device {
      * size. */
     uint64_t (*scratch_bytes)(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                               const pl_device_mode *mode);
+    /* Whether products may begin a group (pl_fuse_opts.product_bytes); NULL: no. */
+    bool (*joins_products)(const pl_device *dev);
     /* Writes the owner of measured times: "NVIDIA H200", "Xeon ..., 8 threads". NULL: the device's
      * name. */
     void (*model)(char *out, size_t cap);
@@ -239,6 +241,8 @@ double pl_gpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
 double pl_gpu_expected_ns(const pl_device *dev, const pl_graph *g, const pl_unit *u, pl_dtype dtype,
                           const pl_device_mode *mode);
 void pl_gpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
+/* Whether the GPU is a Hopper, for which there are kernels of products with what follows them. */
+bool pl_gpu_joins_products(const pl_device *dev);
 uint64_t pl_gpu_scratch_bytes(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                               const pl_device_mode *mode);
 /* Finds a device by name: "cpu", "cuda" ("cuda:1" is the second GPU), "apart" (for tests), or a

@@ -7,6 +7,7 @@
  * for a GPU needs neither the GPU nor its driver.
  */
 #include "base/sys.h"
+#include "ir/group/product.h"
 #include "pass/fuse/fuse.h"
 #include "plan/cost/cost.h"
 #include "plan/cost/cost_card.h"
@@ -52,8 +53,12 @@ static pl_status prepare_group(const pl_graph *g, const pl_unit *u, pl_exec *out
     pl_cg_group *k;
     bool *may = NULL, *kept = NULL;
     size_t n = (size_t)u->n_in * u->n_out;
-    pl_status rc = pl_cg_cut(g, u, &scratch, &k);
+    pl_unit behind = *u;
+    bool product = pl_group_product(g, u) != 0;
+    pl_status rc = product ? pl_group_behind(g, u, &scratch, &behind) : PL_OK;
+    if (rc == PL_OK) rc = pl_cg_cut(g, &behind, &scratch, &k);
     if (rc == PL_OK) rc = pl_cg_inplace(k, &may);
+    if (rc == PL_OK && product) rc = pl_group_product_inplace(g, u, &behind, may, &scratch, &may);
     if (rc == PL_OK) kept = pl_sys_alloc(n + 1);
     if (rc == PL_OK && !kept) rc = PL_ERR_MEMORY;
     if (rc == PL_OK) {
@@ -86,6 +91,7 @@ static const pl_fuse_opts profile_fuse = PL_FUSE_OPTS_CUDA(NULL);
   .gathers = true,                                                                                 \
   .link = "nvlink",                                                                                \
   .unit_ns = pl_gpu_unit_ns,                                                                       \
+  .joins_products = pl_gpu_joins_products,                                                         \
   .copy_ns = pl_gpu_copy_ns,                                                                       \
   .scratch_bytes = pl_gpu_scratch_bytes},
 static const pl_device profiles[] = {

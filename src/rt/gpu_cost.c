@@ -41,6 +41,11 @@ double pl_gpu_expected_ns(const pl_device *dev, const pl_graph *g, const pl_unit
     return rc == PL_OK ? pl_gpu_unit_ns(dev, &cost, dtype, mode) : 0;
 }
 
+bool pl_gpu_joins_products(const pl_device *dev)
+{
+    return card_of(dev)->dnn_attention;
+}
+
 void pl_gpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte)
 {
     const pl_card *card = card_of(dev);

@@ -229,6 +229,8 @@ static pl_status make_units(pl_program *p)
     if (p->opts.reference || !p->dev->fuse) return pl_units_single(p->base_graph, &p->base_units);
     pl_fuse_opts o = *p->dev->fuse;
     if (p->opts.no_fuse) o.max_nodes = 1; /* the same arithmetic, one node at a time */
+    if (p->opts.no_fuse || !p->dev->joins_products || !p->dev->joins_products(p->dev))
+        o.product_bytes = 0;
     if (p->opts.no_small) o.bits = o.draws = false;
     return pl_fuse(p->base_graph, &o, &p->base_units);
 }

@@ -50,6 +50,7 @@ typedef struct pl_code_kernel {
     size_t len;
     uint32_t grid, block_x, block_y;
     uint32_t shared;     /* bytes of dynamic shared memory */
+    bool wgmma;          /* needs Hopper's own instructions, and the maps of a product */
     const uint8_t *args; /* pointers are zero */
     uint32_t arg_bytes, n_patches;
     const pl_code_patch *patch;
@@ -66,6 +67,16 @@ typedef struct pl_code {
 /* Generates the kernels of a unit; everything lives in the arena. A unit of one node whose outputs
  * have no elements gives no kernels. */
 pl_status pl_code_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_code *out) PL_MUST_USE;
+/* Rows and columns of a tile of the product, and tiles in flight: what the maps of its operands
+ * need. */
+typedef struct pl_code_tiles {
+    int32_t bm, bn, stages;
+} pl_code_tiles;
+/* The same for a group that begins with a product (ir/group/product.h, codegen_product.c): the
+ * first kernel has the maps of the product's operands as further arguments. ERR_UNSUPPORTED: the
+ * group and its product are not one kernel. */
+pl_status pl_code_make_product(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_code *out,
+                               pl_code_tiles *tiles) PL_MUST_USE;
 /* Writes the kernel's arguments for these pointers; false if a pointer has less alignment than the
  * text assumes. */
 bool pl_code_bind(const pl_code_kernel *k, const void *const *in, void *const *out, void *work,

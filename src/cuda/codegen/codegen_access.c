@@ -189,6 +189,7 @@ void pl_cg_pointers(pl_cg *w)
     for (int i = 0; i < p->n_instr; i++) {
         if (!p->used[i] || p->instr[i].code != PL_FUSED_LOAD) continue;
         int k = p->instr[i].operand;
+        if (k == w->tile) continue;
         const pl_cg_operand *o = &p->op[k];
         size_t bytes = pl_dtype_bytes(o->dtype);
         uint32_t al = (uint32_t)bytes;
@@ -205,6 +206,10 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
 {
     const pl_cg_operand *o = &w->p->op[k];
     const char *mem = pl_cg_mem(o->dtype);
+    if (k == w->tile) {
+        pl_cg_put(w, "%s = product_::at(sh_, (int)(r_ - base_), x_);\n", to);
+        return;
+    }
     switch (pl_cg_access_of(w->p, o, w->p->vec)) {
     case PL_CG_UNIFORM: pl_cg_put(w, "%s = P%d[%s];\n", to, k, base); break;
     case PL_CG_VECTOR:

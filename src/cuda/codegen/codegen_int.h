@@ -59,6 +59,10 @@ typedef struct pl_cg {
     pl_cg_div m[PL_CG_SLOTS];
     bool full;               /* a table overflowed */
     int32_t div[PL_CG_RANK]; /* per dim: its divider */
+    /* codegen_product.c: the operand that is a tile in shared memory (-1: none), and the chunk of
+     * it that is stored as the product's result ("": it is not stored) */
+    int32_t tile;
+    char keep[16];
     /* per operand, per ramp */
     int32_t *ptr_of;
 } pl_cg;
@@ -168,6 +172,11 @@ pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a,
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
 /* Combines accumulators over the block and writes results, or partial results: to_ is the number of
  * the partial result in its column, first_ is the block's first column. */
+/* Writes the array t: the thread's sums of sink s. */
+void pl_cg_own(pl_cg *w, int sink);
+/* Writes the sum `value` of sink s in column `col` of the inner set: a partial result, or the
+ * results of all sinks that share the sum. */
+void pl_cg_leave(pl_cg *w, int sink, const char *value, const char *col);
 enum { PL_CG_FEW_LANES = 32 };
 pl_status pl_cg_totals(pl_cg *w) PL_MUST_USE;
 /* Writes the statement that stores `value` as partial result `row` of sink s in column `col`; rows

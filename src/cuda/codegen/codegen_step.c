@@ -244,6 +244,7 @@ static void put_values(pl_cg *w, const int *lvl, const int *dep, void (*index)(p
     for (int s = 0; s < p->n_sink; s++)
         if (p->sink[s].kind == PL_FUSED_STORE)
             pl_cg_put(w, "*(p_vec<%s, V> *)(W%d + z_) = w%d;\n", pl_cg_mem(p->sink[s].dtype), s, s);
+    if (w->keep[0]) pl_cg_put(w, "*(p_vec<p_u16, V> *)(WY_ + z_) = %s;\n", w->keep);
     pl_cg_put(w, "}\n");
     if (p->reduces) pl_cg_put(w, "n_ += U;\n");
 }
@@ -307,9 +308,7 @@ void pl_cg_put_partial(pl_cg *w, int s, const char *val, const char *row, const 
     pl_cg_put(w, "] = %s;\n", val);
 }
 
-/* Writes the sums of sink s in column `col` of the inner set: a partial result, or the results of
- * all sinks that share the sum. */
-static void leave(pl_cg *w, int s, const char *val, const char *col)
+void pl_cg_leave(pl_cg *w, int s, const char *val, const char *col)
 {
     const pl_cg_pass *p = w->p;
     char index[64];
@@ -323,8 +322,7 @@ static void leave(pl_cg *w, int s, const char *val, const char *col)
             pl_cg_put_result(w, i, val, index);
 }
 
-/* Writes "t": the thread's accumulator of sink s. */
-static void put_own(pl_cg *w, int s)
+void pl_cg_own(pl_cg *w, int s)
 {
     const pl_cg_pass *p = w->p;
     const pl_cg_sink *k = &p->sink[s];
@@ -356,7 +354,7 @@ static void one_total(pl_cg *w, int s)
     const pl_cg_sink *k = &p->sink[s];
     const char *fold = pl_cg_fold(k->reduce), *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
     pl_cg_put(w, "{\n");
-    put_own(w, s);
+    pl_cg_own(w, s);
     if (p->shape == PL_CG_SHEET) {
         pl_cg_put(w,
                   "p_lanes<%s>(t, sm_, (int)(threadIdx.y * blockDim.x + threadIdx.x), "
@@ -364,14 +362,14 @@ static void one_total(pl_cg *w, int s)
                   fold);
         pl_cg_put(w, "if (on_ && threadIdx.y == 0)\n"
                      "_Pragma(\"unroll\") for (int j = 0; j < V; j++) {\n");
-        leave(w, s, "t[j]", "e_ + j");
+        pl_cg_leave(w, s, "t[j]", "e_ + j");
     } else {
         pl_cg_put(w, "%s t1[1] = {p_within<%s>(t)};\n", acc, fold);
         pl_cg_put(w,
                   "p_lanes<%s>(t1, sm_, (int)threadIdx.x, (int)threadIdx.x, "
                   "(int)blockDim.x, 1);\nif (threadIdx.x == 0) {\n",
                   fold);
-        leave(w, s, "t1[0]", "0");
+        pl_cg_leave(w, s, "t1[0]", "0");
     }
     pl_cg_put(w, "}\n}\n");
 }
@@ -407,7 +405,7 @@ static void put_columns(pl_cg *w, const int *at, int lo, int hi)
         pl_cg_put(w, "if (tile_ * %d + c_ < N_) {\n", cols);
         pl_cg_put(w, "const %s v_ = p_tree<%s, %d>((const %s *)(sm_ + %d) + c_, %d);\n", acc,
                   pl_cg_fold(k->reduce), p->ty, acc, at[s], cols);
-        leave(w, s, "v_", "first_ + c_");
+        pl_cg_leave(w, s, "v_", "first_ + c_");
         pl_cg_put(w, "}\n}\n");
         from = (from + cols) % threads;
     }
@@ -437,7 +435,7 @@ static pl_status all_totals(pl_cg *w)
             lo = s;
         }
         pl_cg_put(w, "{\n");
-        put_own(w, s);
+        pl_cg_own(w, s);
         pl_cg_put(
             w,
             "_Pragma(\"unroll\") for (int j = 0; j < V; j++) ((%s *)(sm_ + %d))[x_ * V + j] = t[j];\n}\n",

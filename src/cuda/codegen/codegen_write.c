@@ -21,6 +21,7 @@ pl_cg *pl_cg_new(const pl_cg_pass *p, pl_arena *a)
     if (!w) return NULL;
     w->p = p;
     w->a = a;
+    w->tile = -1;
     w->ref = pl_arena_alloc(a, sizeof *w->ref * (size_t)(p->n_instr + 1));
     w->raw = pl_arena_alloc(a, sizeof *w->raw * (size_t)(p->n_instr + 1));
     w->ptr_of = pl_arena_new(a, int32_t, p->n_op + 1);

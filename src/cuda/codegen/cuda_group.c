@@ -14,14 +14,15 @@
 
 #include <string.h>
 
-typedef struct prepared {
+struct pl_cuda_code {
     pl_arena arena;
     pl_code code;
     pl_cuda_module **module; /* per kernel */
     uint64_t *args;          /* the arguments of a launch being written */
-} prepared;
+};
+typedef struct pl_cuda_code prepared;
 
-static void group_release(void *prep)
+void pl_cuda_code_release(void *prep)
 {
     prepared *k = prep;
     if (!k) return;
@@ -61,31 +62,46 @@ static pl_status keep(prepared *k, const pl_code *made)
     for (uint32_t i = 0; i < made->n_kernels; i++) {
         PL_TRY(keep_kernel(k, &made->kernel[i], &k->code.kernel[i]));
         PL_TRY(pl_cuda_module_make(made->kernel[i].text, made->kernel[i].len,
-                                   made->kernel[i].shared, &k->module[i]));
+                                   made->kernel[i].shared, made->kernel[i].wgmma, &k->module[i]));
     }
     return PL_OK;
 }
 
-static pl_status build(const pl_graph *g, const pl_unit *u, prepared *k)
+pl_status pl_cuda_code_keep(const pl_code *made, pl_cuda_code **out)
 {
-    pl_arena scratch = PL_ARENA_INIT;
-    pl_code made;
-    pl_status rc = pl_code_make(g, u, &scratch, &made);
-    if (rc == PL_OK) rc = keep(k, &made);
-    pl_arena_release(&scratch);
-    return rc;
+    prepared *k = pl_sys_alloc(sizeof *k);
+    if (!k) return PL_ERR_MEMORY;
+    pl_status rc = keep(k, made);
+    if (rc != PL_OK) {
+        pl_cuda_code_release(k);
+        return rc;
+    }
+    *out = k;
+    return PL_OK;
+}
+
+const pl_code *pl_cuda_code_of(const pl_cuda_code *k)
+{
+    return &k->code;
+}
+
+bool pl_cuda_code_spills(const pl_cuda_code *k)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < k->code.n_kernels; i++) any |= pl_cuda_module_spills(k->module[i]);
+    return any;
 }
 
 pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep,
                                 const bool **inplace, size_t *work_bytes)
 {
-    prepared *k = pl_sys_alloc(sizeof *k);
-    if (!k) return PL_ERR_MEMORY;
-    pl_status rc = build(g, u, k);
-    if (rc != PL_OK) {
-        group_release(k);
-        return rc;
-    }
+    pl_arena scratch = PL_ARENA_INIT;
+    pl_code made;
+    pl_cuda_code *k = NULL;
+    pl_status rc = pl_code_make(g, u, &scratch, &made);
+    if (rc == PL_OK) rc = pl_cuda_code_keep(&made, &k);
+    pl_arena_release(&scratch);
+    if (rc != PL_OK) return rc;
     *work_bytes = k->code.work_bytes;
     *inplace = k->code.inplace;
     *prep = k;
@@ -97,13 +113,14 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
  * predecessor of the first kernel of a group is not known here. */
 enum { OVERLAP_ARCH = 90 };
 
-static pl_status launch(const prepared *k, uint32_t i, const pl_call *c)
+static pl_status launch(const prepared *k, uint32_t i, const void *const *in, void *const *out,
+                        void *work, pl_cuda_map *map)
 {
     const pl_code_kernel *x = &k->code.kernel[i];
     cudaKernel_t fn = pl_cuda_module_kernel(k->module[i]);
-    void *list[] = {k->args};
+    void *list[] = {k->args, map, map ? map + 1 : NULL};
     PL_FAIL_IF(!fn, PL_ERR_DEVICE, "a group runs before its kernels are compiled");
-    PL_FAIL_IF(!pl_code_bind(x, c->in, c->out, c->work, k->args), PL_ERR_DEVICE,
+    PL_FAIL_IF(!pl_code_bind(x, in, out, work, k->args), PL_ERR_DEVICE,
                "an operand of a group is aligned less than its type and view say");
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
                                  .val.programmaticStreamSerializationAllowed = 1};
@@ -117,15 +134,20 @@ static pl_status launch(const prepared *k, uint32_t i, const pl_call *c)
     return PL_OK;
 }
 
-static pl_status group_run(const pl_call *c)
+pl_status pl_cuda_code_run(const pl_cuda_code *k, const void *const *in, void *const *out,
+                           void *work, pl_cuda_map *map)
 {
-    const prepared *k = c->prep;
-    for (uint32_t i = 0; i < k->code.n_kernels; i++) PL_TRY(launch(k, i, c));
+    for (uint32_t i = 0; i < k->code.n_kernels; i++) PL_TRY(launch(k, i, in, out, work, map));
     return PL_OK;
 }
 
+static pl_status group_run(const pl_call *c)
+{
+    return pl_cuda_code_run(c->prep, c->in, c->out, c->work, NULL);
+}
+
 const pl_kernel pl_cuda_group_kernel = {
-    .name = "nvrtc", .release = group_release, .run = group_run};
+    .name = "nvrtc", .release = pl_cuda_code_release, .run = group_run};
 
 /* Every function exists for every dtype that its op supports. */
 bool pl_cuda_group_takes(const pl_graph *g, uint32_t node)

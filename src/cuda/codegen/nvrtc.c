@@ -28,12 +28,14 @@ struct pl_cuda_module {
     char *text;                   /* NULL once compiled */
     size_t len;
     uint32_t shared;
+    bool own; /* with the instructions of this architecture alone */
     pl_code_key key;
     void *image; /* NULL once loaded */
     size_t image_bytes;
     pl_status rc;
     char error[ERROR_BYTES];
     cudaKernel_t kernel;
+    bool spills;
 };
 
 /* A process has one GPU, and code cannot be unloaded while graphs hold it: so there is one
@@ -44,7 +46,7 @@ static struct {
     pl_cuda_module *first, *last, *waiting, *unloaded;
     pl_cuda_module *bucket[BUCKETS];
     int running, pending; /* threads; modules not compiled */
-    char target[32], with[160];
+    char target[32], own[32], with[160];
     bool ptx;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
@@ -76,6 +78,7 @@ static pl_status find_target(void)
                arch);
     self.ptx = best != arch;
     snprintf(self.target, sizeof self.target, "-arch=%s_%d", self.ptx ? "compute" : "sm", best);
+    snprintf(self.own, sizeof self.own, "%sa", self.target);
     snprintf(self.with, sizeof self.with, "%s nvrtc %d.%d", self.target, major, minor);
     const char *const options[] = {OPTIONS};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
@@ -114,7 +117,7 @@ static pl_status compile(pl_cuda_module *m)
     if (m->image) return PL_OK;
     nvrtcProgram prog = NULL;
     PL_NVRTC(nvrtcCreateProgram(&prog, m->text, "group.cu", 0, NULL, NULL));
-    const char *const options[] = {self.target, OPTIONS};
+    const char *const options[] = {m->own ? self.own : self.target, OPTIONS};
     nvrtcResult rc = nvrtcCompileProgram(prog, (int)(sizeof options / sizeof *options), options);
     pl_status s = rc == NVRTC_SUCCESS ? take_image(m, prog) : refused(prog, rc);
     nvrtcDestroyProgram(&prog);
@@ -173,7 +176,8 @@ static pl_cuda_module *new_module(const char *text, size_t len, pl_code_key key)
     return m;
 }
 
-static pl_status find_or_add(const char *text, size_t len, uint32_t shared, pl_cuda_module **out)
+static pl_status find_or_add(const char *text, size_t len, uint32_t shared, bool own,
+                             pl_cuda_module **out)
 {
     if (!self.target[0]) PL_TRY(find_target());
     pl_code_key key = pl_code_key_of(text, len, self.with);
@@ -182,6 +186,7 @@ static pl_status find_or_add(const char *text, size_t len, uint32_t shared, pl_c
     if (!m) {
         m = new_module(text, len, key);
         if (!m) return PL_ERR_MEMORY;
+        m->own = own;
         m->chain = *b;
         *b = m;
         if (self.last)
@@ -199,10 +204,11 @@ static pl_status find_or_add(const char *text, size_t len, uint32_t shared, pl_c
     return PL_OK;
 }
 
-pl_status pl_cuda_module_make(const char *text, size_t len, uint32_t shared, pl_cuda_module **out)
+pl_status pl_cuda_module_make(const char *text, size_t len, uint32_t shared, bool own,
+                              pl_cuda_module **out)
 {
     pthread_mutex_lock(&self.lock);
-    pl_status rc = find_or_add(text, len, shared, out);
+    pl_status rc = find_or_add(text, len, shared, own, out);
     pthread_mutex_unlock(&self.lock);
     return rc;
 }
@@ -217,7 +223,10 @@ static pl_status load(pl_cuda_module *m)
     if (m->shared)
         PL_CUDA(cudaFuncSetAttribute((const void *)m->kernel,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)m->shared));
-    if (cudaFuncGetAttributes(&attr, (const void *)m->kernel) != cudaSuccess) cudaGetLastError();
+    if (cudaFuncGetAttributes(&attr, (const void *)m->kernel) != cudaSuccess)
+        cudaGetLastError();
+    else
+        m->spills = attr.localSizeBytes > 0;
     pl_sys_free(m->image);
     m->image = NULL;
     return PL_OK;
@@ -250,4 +259,9 @@ pl_status pl_cuda_module_wait(void)
 cudaKernel_t pl_cuda_module_kernel(const pl_cuda_module *m)
 {
     return m->kernel;
+}
+
+bool pl_cuda_module_spills(const pl_cuda_module *m)
+{
+    return m->spills;
 }

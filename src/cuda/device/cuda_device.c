@@ -9,7 +9,7 @@
 #include "cuda/device/device_int.h"
 #include "cuda/device/lib.h"
 #include "cuda/device/trial.h"
-#include "ir/group/fused.h"
+#include "ir/group/product.h"
 #include "pass/fuse/fuse.h"
 
 #include <math.h>
@@ -68,6 +68,7 @@ static pl_status no_kernel(const pl_op *op, const pl_call *call)
 }
 
 static const pl_device device;
+static pl_cuda_prepare_fn cuda_prepare;
 
 static double predicted_ms(const pl_graph *g, const pl_unit *u, const pl_call *call, bool tf32)
 {
@@ -79,6 +80,7 @@ static pl_status cuda_prepare(const pl_graph *g, const pl_unit *u, const pl_call
                               bool reference, pl_exec *out)
 {
     PL_TRY(pl_cuda_device_wait());
+    if (pl_group_product(g, u)) return pl_cuda_product_prepare(g, u, cuda_prepare, out);
     if (u->kind == PL_UNIT_GROUP) return prepare_group(g, u, out);
     const pl_op *op = pl_node_get(g, u->nodes[0])->op;
     const pl_kernel *k = pl_kernel_choose(pl_cuda_kernels_of(op->name), call, reference);
@@ -175,6 +177,7 @@ static const pl_device device = {
     .room = room,
     .link = "nvlink",
     .unit_ns = pl_gpu_unit_ns,
+    .joins_products = pl_gpu_joins_products,
     .copy_ns = pl_gpu_copy_ns,
     .model = cuda_model,
 };

@@ -488,6 +488,32 @@ static void dw_labels(const pl_call *c, pl_labels *l)
     label(c, l, l->in[0], l->out[0], l->in[1]);
 }
 
+/* Whether every window is one position, so that the convolution is a product over channels. */
+static bool is_pointwise(const pl_window_attr *a, const pl_type *w)
+{
+    bool all = a->groups == 1;
+    for (int d = 0; d < w->rank - 2; d++)
+        all &=
+            w->dim[1 + d] == 1 && a->stride.v[d] == 1 && a->pad_lo.v[d] == 0 && a->pad_hi.v[d] == 0;
+    return all;
+}
+
+static bool conv_product(const pl_call *c, pl_plain_product *out)
+{
+    const pl_type *w = &c->in_type[1];
+    int64_t o = w->dim[0], i = w->dim[w->rank - 1];
+    *out = (pl_plain_product){pl_type_elems(&c->out_type[0]) / (o ? o : 1), o, i, true};
+    return c->n_in == 2 && is_pointwise(c->attr, w);
+}
+
+static bool dx_product(const pl_call *c, pl_plain_product *out)
+{
+    const pl_type *w = &c->in_type[1];
+    int64_t o = w->dim[0], i = w->dim[w->rank - 1];
+    *out = (pl_plain_product){pl_type_elems(&c->out_type[0]) / (i ? i : 1), i, o, false};
+    return is_pointwise(c->attr, w);
+}
+
 const pl_op pl_op_conv = {
     .name = "conv",
     .min_in = 2,
@@ -504,6 +530,7 @@ const pl_op pl_op_conv = {
     .cases = conv_cases,
     .labels = conv_labels,
     .tail = pl_conv_with_tail,
+    .product = conv_product,
 };
 const pl_op pl_op_conv_dx = {
     .name = "conv_dx",
@@ -520,6 +547,7 @@ const pl_op pl_op_conv_dx = {
     .cases = dx_cases,
     .labels = dx_labels,
     .tail = pl_conv_dx_with_tail,
+    .product = dx_product,
 };
 const pl_op pl_op_conv_dw = {
     .name = "conv_dw",

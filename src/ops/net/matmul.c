@@ -227,6 +227,13 @@ static void labels(const pl_call *c, pl_labels *l)
     l->plus = 4;
 }
 
+static bool plain_product(const pl_call *c, pl_plain_product *out)
+{
+    product p = product_of(c);
+    *out = (pl_plain_product){p.m, p.n, p.k, p.tb};
+    return c->n_in == 2 && p.batch == 1 && c->out_type[0].rank == 2 && !p.ta;
+}
+
 const pl_op pl_op_matmul = {
     .name = "matmul",
     .min_in = 2,
@@ -243,6 +250,7 @@ const pl_op pl_op_matmul = {
     .cases = cases,
     .labels = labels,
     .tail = pl_matmul_with_tail,
+    .product = plain_product,
 };
 
 /* ---- constructors ----------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* fuse.c - partitions the nodes of a graph into units: kernels and fused groups.
  *
  * Idea: a group is one pass over memory however many nodes it holds, so few groups with few values
- * between them are fast and small. Three stages:
+ * between them are fast and small. Stages:
  *
  *   join    (fuse.c) nodes in order: a core node (map, reduction) joins the group of its newest
  *           operand, or the newest group that reads the same value, or starts a group
@@ -10,6 +10,8 @@
  *   repeat  (fuse_repeat.c) a group recomputes a value that another group would store for it, when
  *           the value's operands are alive there anyway or are no larger. Equal expressions of
  *           forward and backward, which simplify has made one node, thus cost no memory.
+ *   product (fuse_product.c) where the device has such kernels, a product moves into the group that
+ *           reads its result first
  *
  * Example: conv -> sub mean -> relu -> sum over the batch, and relu -> conv. sub starts a group,
  * relu and sum join it; the group stores relu (a kernel reads it) and the sum. The backward group
@@ -347,6 +349,7 @@ static pl_status run_stages(pl_fuser *f, pl_units *us)
     PL_TRY(pl_fuse_merge(f));
     PL_TRY(pl_fuse_repeat(f));
     PL_TRY(pl_fuse_finish(f, us));
+    if (f->o->product_bytes) PL_TRY(pl_fuse_products(f->g, f->o, us));
     return f->o->bits ? pl_fuse_bits(f, us) : PL_OK;
 }
 

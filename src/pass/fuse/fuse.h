@@ -17,7 +17,9 @@ typedef struct pl_fuse_opts {
     bool bits;           /* bool values between groups may be stored as bits */
     bool draws;          /* random numbers may be drawn where they are read, and never stored */
     bool tails; /* libraries fuse products and convolutions with what follows (join_tails.c) */
-    int64_t tail_bytes; /* convolution results of at least this many bytes get such a tail */
+    int64_t tail_bytes;    /* convolution results of at least this many bytes get such a tail */
+    int64_t product_bytes; /* products whose results have at least this many bytes may begin a group
+                              (fuse_product.c); 0: none does */
 } pl_fuse_opts;
 
 /* The CPU's tile interpreter (cpu/tile/tile.h); takes_fn is cpu/tile/cpu_group.h's. */
@@ -32,7 +34,7 @@ typedef struct pl_fuse_opts {
 #define PL_FUSE_OPTS_CUDA(takes_fn)                                                                \
  {                                                                                                 \
   .takes = takes_fn, .max_row = 16384, .max_nodes = 64, .max_operands = 64, .max_instrs = 512,     \
-  .max_repeat = 24, .open = true, .tails = true, .tail_bytes = 16 << 20                            \
+  .max_repeat = 24, .open = true, .tails = true, .tail_bytes = 16 << 20, .product_bytes = 8 << 20  \
  }
 
 pl_status pl_fuse(const pl_graph *g, const pl_fuse_opts *o, pl_units **out) PL_MUST_USE;

@@ -94,6 +94,8 @@ pl_status pl_fuse_merge(pl_fuser *f);  /* fuse_merge.c: groups into their only r
 pl_status pl_fuse_repeat(pl_fuser *f); /* fuse_repeat.c: recompute cheap producers */
 pl_status pl_fuse_finish(pl_fuser *f, pl_units *out);    /* fuse_units.c */
 pl_status pl_fuse_bits(const pl_fuser *f, pl_units *us); /* fuse_bits.c: which are bits */
+/* fuse_product.c: products into groups */
+pl_status pl_fuse_products(const pl_graph *g, const pl_fuse_opts *o, pl_units *us);
 
 /* Returns the highest number that reads the value, other than group `except` (PL_NONE: all count).
  * Effects read last. */

@@ -3,7 +3,8 @@
  *
  * Idea: group A computes v, group B reads v later. B can compute v itself from A's operands: the
  * nodes between (the cone) become extra members of B. That pays when v then need not live until B,
- * and the operands that B reads instead either live that long anyway or take no more bytes.
+ * and the operands that B reads instead either live that long anyway or take no more bytes. Such an
+ * operand may be a value of A itself that is stored for others.
  *
  * Invariant: reductions of A are not repeated; B reads their small results. Cost: a search of at
  * most max_repeat nodes (fuse.h) for each value that one group stores for another.
@@ -55,6 +56,12 @@ static bool add_leaf(const pl_fuser *f, uint32_t b, uint32_t val, cone *c)
     return true;
 }
 
+/* Whether the value of group a is stored for others until b, or for b: b can read it, too. */
+static bool is_stored_until(const pl_fuser *f, uint32_t val, uint32_t b)
+{
+    return reads(f, val, b) || pl_fuse_last_use(f, val, b) >= f->groups[b].number;
+}
+
 /* Finds the nodes of group a between v and values that b can read. */
 static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, cone *c)
 {
@@ -70,7 +77,8 @@ static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, 
             if (pl_role_made(f->role[p]) || in_cone(c, p)) continue;
             if (is_extra(f, &f->groups[b], p)) continue;
             if (f->group[p] == a && f->stand[p] == PL_STAND_SMALL) return false;
-            if (f->group[p] == a && f->stand[p] == PL_STAND_FULL) {
+            bool full = f->group[p] == a && f->stand[p] == PL_STAND_FULL;
+            if (full && !is_stored_until(f, val, b)) {
                 if (c->n >= most) return false;
                 c->node[c->n++] = p;
             } else if (!add_leaf(f, b, val, c))
