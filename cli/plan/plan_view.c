@@ -12,6 +12,7 @@
  * step. Positions are printed from 1.
  */
 #include "plan_view.h"
+#include "plimsoll_levels.h"
 #include "plimsoll_ranks.h"
 
 #include <stdlib.h>
@@ -165,7 +166,9 @@ static uint64_t frozen_bytes(const pl_run *run)
 static void print_components(const pl_run *run, const pl_plan_info *all, const pl_plan_info *p,
                              const pl_run_memory *m, FILE *out)
 {
-    uint64_t planned = m->arena + m->state, kept = all->keep_all_bytes + m->state;
+    pl_run_levels below = pl_run_levels_get(run);
+    uint64_t moved = below.host_state_bytes + below.disk_state_bytes;
+    uint64_t planned = m->arena + m->state, kept = all->keep_all_bytes + m->state + moved;
     double most = (double)(kept > planned ? kept : planned);
     fprintf(out, "  %-12s %11s %11s\n", "at the peak", "keep-all", "planned");
     for (int i = 0; i < PL_N_COMPONENTS; i++)

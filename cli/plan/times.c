@@ -80,6 +80,7 @@ int times_measure(const cli_args *a, const char *memory)
     enum { SECONDS = 5 };
     pl_run *run = NULL;
     int steps = 0, units = 0;
+    double waited = 0;
     char random_key[32];
     cli_args b = *a;
     cli_override(&b, "allow_random_frozen", "true", random_key, sizeof random_key);
@@ -87,9 +88,14 @@ int times_measure(const cli_args *a, const char *memory)
     pl_status rc = cli_open_run(&b, memory, &run);
     if (rc == PL_OK) rc = pl_run_build(run);
     if (rc == PL_OK) rc = pl_run_start(run);
-    if (rc == PL_OK) rc = pl_run_measure(run, SECONDS, &steps, &units);
+    if (rc == PL_OK) rc = pl_run_measure(run, SECONDS, &steps, &units, &waited);
     cli_idle();
     if (rc == PL_OK) fprintf(stderr, "measured %d kernels in %d steps\n", units, steps);
+    if (rc == PL_OK && waited > PL_TIMES_BUSY)
+        fprintf(stderr,
+                "other programs held the cores for %.0f %% of the time: the measured times are too "
+                "long; repeat this when the machine is idle\n",
+                100 * waited);
     pl_run_free(run);
     return rc == PL_OK ? 0 : cli_fail(rc);
 }

@@ -142,9 +142,17 @@ static bool is_full(const pl__search *f)
     return f->base->opts->host_bytes && f->candidate_bytes > f->base->opts->host_bytes;
 }
 
+static bool is_same_question(const pl__candidate *a, const pl__candidate *b)
+{
+    return a->asked == b->asked && a->effort == b->effort && a->filled_from == b->filled_from &&
+           a->of_descent == b->of_descent && a->whole == b->whole;
+}
+
 pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candidate **found)
 {
+    enum { WHOLE_GRID = 250 }; /* units up to which every question runs the whole grid */
     pl__candidate c = *want;
+    c.whole |= c.of_descent || f->problem.n_units <= WHOLE_GRID;
     const pl_recompute_plan *pool =
         want->filled_from ? f->candidates[want->filled_from - 1].plan : &f->marked;
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
@@ -157,16 +165,16 @@ pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candid
     o.off = PL_RECOMPUTE_NO_EXACT | PL_RECOMPUTE_NO_MINIMUM;
     if (want->filled_from) o.off |= PL_RECOMPUTE_NO_CHAIN | PL_RECOMPUTE_NO_SIM;
     if (want->of_descent) o.off |= PL_RECOMPUTE_NO_CHOICE | PL_RECOMPUTE_NO_FILL;
+    if (!c.whole) o.off |= PL_RECOMPUTE_NO_WHOLE;
     *found = NULL;
     for (uint32_t i = 0; i < f->n_candidates; i++) {
-        const pl__candidate *k = &f->candidates[i];
-        if (k->asked != c.asked || k->effort != c.effort || k->filled_from != c.filled_from ||
-            k->of_descent != c.of_descent)
-            continue;
+        if (!is_same_question(&f->candidates[i], &c)) continue;
         *found = &f->candidates[i];
         (*found)->competes = true;
         return PL_OK;
     }
+    for (uint32_t i = 0; i < f->n_failed; i++)
+        if (is_same_question(&f->failed[i], &c)) return PL_OK;
     if (f->n_candidates == PL__MAX_CANDIDATES || (want->filled_from && is_full(f))) return PL_OK;
     f->n_asked++;
     pl_status rc = pl_recompute_solve(&f->problem, &o, &c.plan), stopped = pl__search_stopped(f);
@@ -174,7 +182,10 @@ pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candid
         if (rc == PL_OK) pl_recompute_plan_free(c.plan);
         return stopped;
     }
-    if (rc == PL_ERR_FIT) return PL_OK;
+    if (rc == PL_ERR_FIT) {
+        if (f->n_failed < PL__MAX_FAILED) f->failed[f->n_failed++] = c;
+        return PL_OK;
+    }
     PL_TRY(rc);
     if (c.filled_from &&
         c.plan->cost_ns ==

@@ -6,6 +6,7 @@
  *   budget_candidate.c  lists of units: asked for, measured, packed
  *   budget_levels.c     plans with moves below the device
  *   budget_lists.c      lists that these start from
+ *   budget_small.c      plans with moves of small programs
  *   budget_problem.c    the program as the recompute planner sees it, and the lower bound
  */
 #ifndef PL_PLAN_BUDGET_INT_H
@@ -16,7 +17,7 @@
 #include "plan/recompute/recompute.h"
 
 /* PL__CLOSE_RUNGS: rungs of the ladder, and also the fine steps at which recompute is undone. */
-enum { PL__MAX_CANDIDATES = 600, PL__CLOSE_RUNGS = 400 };
+enum { PL__MAX_CANDIDATES = 600, PL__MAX_FAILED = 32, PL__CLOSE_RUNGS = 400 };
 /* Lists that plans with moves start from, with the keep-all order. */
 enum { PL__LEVEL_LISTS = 12 };
 
@@ -42,6 +43,7 @@ typedef struct pl__candidate {
     uint64_t asked, effort;
     uint32_t filled_from;
     bool of_descent;
+    bool whole;    /* asks with the whole grid: a small peak counts, not only the cost */
     bool competes; /* the budget that is being solved asked for it */
 } pl__candidate;
 
@@ -61,7 +63,9 @@ typedef struct pl__search {
     uint32_t bound_unit;      /* id of the unit that needs `bound`; PL_NO_UNIT: the inputs */
     pl__candidate candidates[PL__MAX_CANDIDATES];
     uint32_t n_candidates;
-    uint64_t candidate_bytes; /* host memory of their lists */
+    uint64_t candidate_bytes;             /* host memory of their lists */
+    pl__candidate failed[PL__MAX_FAILED]; /* questions without an answer */
+    uint32_t n_failed;
     pl_recompute_descent *descent;
     pl__candidate descended;  /* the last plan of the descent; a candidate once the descent ends */
     pl__candidate lean;       /* counts: the plan of the descent with the smallest size */

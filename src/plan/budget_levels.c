@@ -10,6 +10,8 @@
  * scheduled with a smaller target until the measured bytes fit. Where none of them does, the plan
  * with the smallest size is made, as for the minimum: no budget above the minimum is refused.
  *
+ * Small programs have a search of their own (budget_small.c); its plan wins where it is faster.
+ *
  * Invariant: the plan was packed within the budget and passed pl_plan_check. The lists and most
  * targets do not depend on the budget, so a larger budget considers most of what a smaller one
  * does. Cost: a question to the recompute planner for each list, without search, an estimate for
@@ -151,6 +153,25 @@ static bool levels_fit(const pl_level_opts *o, const pl_plan *p)
     for (int level = 1; level < PL_N_LEVELS; level++)
         if (p->level_bytes[level] > o->capacity[level]) return false;
     return true;
+}
+
+pl_status pl__levels_try_moves(pl__levels_search *s, const pl_expanded_plan *still,
+                               const pl_list_move *moves, uint32_t n, uint64_t *over)
+{
+    pl_expanded_plan *t;
+    uint64_t peak;
+    *over = 0;
+    PL_TRY(pl__levels_new_plan(&t));
+    pl_status rc = add_moves(s->f->base, still, s->levels, moves, n, t);
+    if (rc == PL_OK) rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, &peak);
+    if (rc == PL_OK) rc = predict(s->f->base, s->levels, t);
+    bool faster = rc == PL_OK && (!s->best || t->total_ns < s->best->total_ns);
+    if (faster) *over = over_by(s, t, peak);
+    if (faster && !*over) rc = pack(s, t, over);
+    bool good = rc == PL_OK && faster && !*over && levels_fit(s->levels, t->plan);
+    pl__expanded_plan_free(good ? s->best : t);
+    if (good) s->best = t;
+    return rc;
 }
 
 /* Plans an option, asks for less until it fits, and keeps the plan if it is faster than the best.
@@ -463,6 +484,8 @@ pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_
         .f = f, .levels = levels, .budget = arena_budget ? arena_budget : UINT64_MAX};
     if (!arena_budget || levels->only_moves) effort = 0;
     pl_status rc = search(&s, how);
+    if (rc == PL_OK && how == PL_CHECKPOINT_AUTO && !levels->only_moves)
+        rc = pl__levels_search_small(&s);
     if (rc == PL_OK && effort) rc = stay(&s, effort);
     if (rc == PL_OK && !s.best) rc = find_any(&s, how, effort);
     if (rc != PL_OK) {

@@ -32,6 +32,16 @@ typedef struct pl__levels_search {
     uint32_t n_options;
 } pl__levels_search;
 
+/* ---- budget_levels.c ---- */
+/* Plans a graph with these moves, and keeps the plan if it fits and is faster than the best. *over:
+ * by how many bytes its arena is too large. */
+pl_status pl__levels_try_moves(pl__levels_search *s, const pl_expanded_plan *still,
+                               const pl_list_move *moves, uint32_t n, uint64_t *over) PL_MUST_USE;
+
+/* ---- budget_small.c ---- */
+/* Searches small programs for a faster plan than the best. */
+pl_status pl__levels_search_small(pl__levels_search *s) PL_MUST_USE;
+
 /* ---- budget_lists.c ---- */
 pl_status pl__levels_new_plan(pl_expanded_plan **out) PL_MUST_USE;
 /* Adds the keep-all order as list 0. */

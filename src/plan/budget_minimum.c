@@ -49,7 +49,7 @@ static pl_status descend(pl__search *f, bool *any)
     *any = plan != NULL;
     if (!plan) return PL_OK;
     if (f->descended.plan != f->lean.plan) pl_recompute_plan_free(f->descended.plan);
-    f->descended = (pl__candidate){.plan = plan, .asked = asked, .of_descent = true};
+    f->descended = (pl__candidate){.plan = plan, .asked = asked, .of_descent = true, .whole = true};
     note_lean(f);
     return PL_OK;
 }
@@ -79,7 +79,7 @@ static pl_status check_enough(pl__search *f, uint64_t enough, bool *yes)
 static pl_status try_budget(pl__search *f, uint64_t asked, pl__candidate **c, bool *better)
 {
     pl__candidate *next;
-    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked}, &next));
+    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked, .whole = true}, &next));
     if (next) PL_TRY(pl__candidate_measure(f, next));
     *better = next && next->peak < (*c)->peak;
     if (*better) *c = next;

@@ -217,17 +217,18 @@ static pl_status climb_from_minimum(pl__search *f, uint64_t anchor, uint64_t eff
 /* Finds the plan of a budget near the minimum. The budgets from the minimum on have anchors, fixed
  * steps that do not depend on the budget. Each anchor starts with the choice of the anchor below it
  * and with the same candidates in every process, so a larger budget never has a dearer plan. On
- * larger problems, where climbing takes seconds, the budget itself is the last anchor, and steps
- * are coarse. */
+ * larger problems, where climbing takes seconds, steps are coarse, an anchor gets a part of the
+ * effort, and the budget itself is the last anchor; beyond SMALL units only the minimum comes
+ * before it. */
 static pl_status solve_near_minimum(pl__search *f, uint64_t budget, uint64_t effort, choice *best)
 {
-    enum { TINY = 250, SMALL = 1000, FINE = 128, COARSE = 64 };
+    enum { TINY = 250, SMALL = 500, FINE = 128, COARSE = 64, SHARE = 4 };
     uint32_t n = f->problem.n_units;
     uint64_t step = n > SMALL ? budget : f->minimum / (n > TINY ? COARSE : FINE) + 1;
     uint64_t at = f->minimum;
     compete(f, false);
     for (; at <= budget; at += step) {
-        PL_TRY(climb_from_minimum(f, at, effort));
+        PL_TRY(climb_from_minimum(f, at, n > TINY ? effort / SHARE : effort));
         PL_TRY(pack_cheapest(f, at, best));
     }
     if (n <= TINY && best->plan) return PL_OK;

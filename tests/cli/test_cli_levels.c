@@ -49,6 +49,18 @@ TEST(cli_levels_plan_shows_levels_and_lanes)
               0, "");
 }
 
+/* What the host holds counts in the column of the keep-all plan. */
+TEST(cli_levels_keep_all_column_has_all_weights)
+{
+    WANT_BIN();
+    CHECK_RUN(cli_run("cd %s && all() { awk '$1 == \"process\" {print $2, $3}'; } && "
+                      "a=$($P plan " NET "device=apart --memory 900MB | all) && "
+                      "b=$($P plan " APART "--host-memory 300MB | all) && echo \"$a, $b\" >&2 && "
+                      "[ \"$a\" = \"$b\" ]",
+                      pl_test_dir()),
+              0, " MB, ");
+}
+
 /* plan.json of a run has the levels, and its report a lane for each channel that is used. */
 TEST(cli_levels_report_has_a_lane_for_each_channel)
 {

@@ -126,12 +126,15 @@ static void sim_run(sim_node *x)
     x->done = true;
 }
 
-/* Runs everything that was enqueued. */
-static void sim_wait(void)
+/* Runs what was enqueued, in some order that streams and events allow, until a node is done; -1:
+ * until everything is. */
+static void sim_wait_for(int node)
 {
     sim_list *l = &sim_gpu.now;
-    int first = 0, left = l->n;
-    while (left > 0) {
+    int first = 0, left = 0;
+    for (int i = 0; i < l->n; i++) left += !l->node[i].done;
+    while (first < l->n && l->node[first].done) first++;
+    while (left > 0 && (node < 0 || !l->node[node].done)) {
         int best = -1;
         uint64_t least = UINT64_MAX;
         for (int i = first; i < l->n && i < first + 64; i++) {
@@ -146,9 +149,20 @@ static void sim_wait(void)
         left--;
         while (first < l->n && l->node[first].done) first++;
     }
+    if (left) return;
     sim_clear(l);
     for (int i = 0; i < sim_gpu.n_events; i++)
         if (sim_gpu.event[i].list == l) sim_gpu.event[i].node = -1;
+}
+
+static void sim_wait(void)
+{
+    sim_wait_for(-1);
+}
+
+static void sim_wait_event_done(const sim_event *e)
+{
+    if (e->list == &sim_gpu.now && e->node >= 0) sim_wait_for(e->node);
 }
 
 /* ---- CUDA's calls ------------------------------------------------------------------------- */
@@ -162,7 +176,7 @@ static void sim_wait(void)
 #define cudaEventDestroy(e) ((void)(e))
 #define cudaEventElapsedTime(t, a, b)                                                              \
  (*(t) = (sim_gpu.elapsed /= sim_gpu.faster), (void)(a), (void)(b), cudaSuccess)
-#define cudaEventSynchronize(e)  ((void)(e), sim_wait(), cudaSuccess)
+#define cudaEventSynchronize(e)  (sim_wait_event_done(e), cudaSuccess)
 #define cudaStreamSynchronize(s) ((void)(s), sim_wait(), cudaSuccess)
 #define cudaDeviceSynchronize()  sim_wait()
 #define cudaMemcpyAsync          sim_memcpy

@@ -8,6 +8,7 @@
 #include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The files under test, for this file alone. */
@@ -169,6 +170,15 @@ static const pl_kernel *late_of(rig *b, const pl_exec *e)
     return &b->late[i].kernel;
 }
 
+/* Moves a program to the simulated GPU. */
+static void use_gpu(rig *b)
+{
+    CHECK(b->p->base_units->n < MOST_UNITS);
+    for (uint32_t i = 0; i < b->p->base_units->n; i++)
+        if (b->p->exec[i].kernel) b->p->exec[i].kernel = late_of(b, &b->p->exec[i]);
+    b->p->dev = &sim_device;
+}
+
 /* Compiles for the CPU's kernels, and moves the program to the simulated GPU. */
 static void compile(rig *b, uint64_t seed, bool eager, uint8_t level)
 {
@@ -185,15 +195,11 @@ static void compile(rig *b, uint64_t seed, bool eager, uint8_t level)
         CHECK_OK(pl_program_minimum(b->p, 0, &least));
         CHECK_OK(pl_program_set_budget(b->p, least));
     }
-    CHECK(b->p->base_units->n < MOST_UNITS);
-    for (uint32_t i = 0; i < b->p->base_units->n; i++)
-        if (b->p->exec[i].kernel) b->p->exec[i].kernel = late_of(b, &b->p->exec[i]);
-    b->p->dev = &sim_device;
+    use_gpu(b);
 }
 
-static void run(rig *b, uint64_t seed)
+static void fill_slots(rig *b, uint64_t seed)
 {
-    CHECK_OK(pl_session_new(b->store, 1, &b->p, &b->s));
     for (int i = 0; i < pl_store_count(b->store); i++) {
         const pl_slot *slot = pl_store_slot(b->store, i);
         size_t bytes = pl_type_bytes(&slot->type);
@@ -202,6 +208,12 @@ static void run(rig *b, uint64_t seed)
         CHECK_OK(pl_session_write_slot(b->s, i, 0, v, bytes));
         free(v);
     }
+}
+
+static void run(rig *b, uint64_t seed)
+{
+    CHECK_OK(pl_session_new(b->store, 1, &b->p, &b->s));
+    fill_slots(b, seed);
     for (uint64_t k = 0; k < STEPS; k++) {
         for (int i = 0; i < pl_program_input_count(b->p); i++) {
             const char *name = pl_program_input_name(b->p, i);
@@ -240,6 +252,15 @@ static void end(rig *b)
     pl_program_free(b->p);
     pl_store_free(b->store);
     free(b);
+}
+
+static void end_pair(rig *b, rig *update)
+{
+    pl_session_free(b->s);
+    b->s = NULL;
+    pl_program_free(update->p);
+    free(update);
+    end(b);
 }
 
 /* A new GPU; its orders are drawn from the seed. */
@@ -365,4 +386,107 @@ TEST(cuda_units_share_a_launch_if_they_wait_for_the_same_moves)
     CHECK_INT(pl_cuda_together(l, 2, calls, &n), 1);
     l[0].wait[PL_CHANNEL_UP] = 3;
     CHECK_INT(pl_cuda_together(l, 2, calls, &n), 2);
+}
+
+/* ---- updates on the host -------------------------------------------------------------------- */
+enum { LAYERS = 5, PAIRS = 8 }; /* PAIRS: steps */
+
+/* Slots: weights, their gradients, momentum. */
+static void add_layers(pl_store *store, int slot[3][LAYERS])
+{
+    static const char *const kind[3] = {"w", "g", "m"};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < LAYERS; k++) {
+            char name[16];
+            snprintf(name, sizeof name, "%s%d", kind[i], k);
+            slot[i][k] =
+                pl_store_add(store, &(pl_slot){.name = name, .type = PL_TYPE(PL_F32, 48, 48)});
+        }
+}
+
+/* Reads weights and writes gradients. */
+static pl_graph *gradient_graph(pl_store *store, int slot[3][LAYERS])
+{
+    pl_graph *g = pl_graph_new(store);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 48, 48));
+    for (int k = 0; k < LAYERS; k++) {
+        pl_val w = pl_state(g, slot[0][k]);
+        x = pl_tanh(g, pl_matmul(g, x, w, false, false));
+        pl_assign(g, slot[1][k], pl_mul(g, x, w));
+    }
+    pl_output(g, "loss", x);
+    return g;
+}
+
+/* Reads gradients, and writes weights and momentum. */
+static pl_graph *update_graph(pl_store *store, int slot[3][LAYERS])
+{
+    pl_graph *g = pl_graph_new(store);
+    for (int k = 0; k < LAYERS; k++) {
+        pl_val w = pl_state(g, slot[0][k]), m = pl_state(g, slot[2][k]);
+        m = pl_add(g, pl_tanh(g, m), pl_state(g, slot[1][k]));
+        pl_assign(g, slot[2][k], m);
+        pl_assign(g, slot[0][k], pl_tanh(g, pl_sub(g, w, m)));
+    }
+    return g;
+}
+
+/* A step is two programs. on_host: the second one is the CPU's, on slots in host memory; else both
+ * are the GPU's. */
+static void compile_pair(rig *b, rig *update, bool on_host)
+{
+    pl_compile_opts o = PL_COMPILE_INIT;
+    int slot[3][LAYERS];
+    uint64_t least;
+    b->store = update->store = pl_store_new();
+    add_layers(b->store, slot);
+    o.device = "apart";
+    o.mode = on_host ? o.mode : PL_MODE_EAGER;
+    CHECK_OK(pl_compile(gradient_graph(b->store, slot), &o, &b->p));
+    if (on_host) {
+        move_slots(b, PL_LEVEL_HOST);
+        CHECK_OK(pl_program_set_levels(b->p, &b->levels, "/tmp"));
+        CHECK_OK(pl_program_minimum(b->p, 0, &least));
+        CHECK_OK(pl_program_set_budget(b->p, least));
+        o.device = "cpu";
+    }
+    CHECK_OK(pl_compile(update_graph(b->store, slot), &o, &update->p));
+    use_gpu(b);
+    if (!on_host) use_gpu(update);
+}
+
+/* Runs steps of both programs, the weights as they are drawn from the seed. */
+static void run_pair(rig *b, rig *update, uint64_t seed)
+{
+    pl_program *both[] = {b->p, update->p};
+    CHECK_OK(pl_session_new(b->store, 2, both, &b->s));
+    fill_slots(b, seed);
+    for (uint64_t k = 0; k < PAIRS; k++) {
+        pl_type t;
+        void *to = pl_session_input(b->s, b->p, "x", &t);
+        fill_input(seed + k, "x", &t, to);
+        CHECK_OK(pl_session_run(b->s, b->p));
+        CHECK_OK(pl_session_run(b->s, update->p));
+    }
+    CHECK_OK(pl_session_wait(b->s));
+}
+
+TEST(cuda_updates_on_the_host_have_the_same_bits_in_any_order)
+{
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        rig *a = calloc(1, sizeof *a), *b = calloc(1, sizeof *b);
+        rig *update_a = calloc(1, sizeof *a), *update_b = calloc(1, sizeof *b);
+        start_gpu(seed);
+        compile_pair(a, update_a, false);
+        compile_pair(b, update_b, true);
+
+        run_pair(a, update_a, seed);
+        run_pair(b, update_b, seed);
+
+        CHECK(b->p->plan->n_moves >= 2 * LAYERS); /* weights up, gradients down */
+        CHECK_INT(update_b->p->plan->n_moves, 0);
+        compare(a, b, seed);
+        end_pair(a, update_a);
+        end_pair(b, update_b);
+    }
 }

@@ -66,6 +66,44 @@ TEST(recompute_names_op_and_bytes_below_the_bound)
     free(m);
 }
 
+/* Undoing B's second run deletes A's second run as well. After that the third run of A may be
+ * undone only if a can be held from its first run on, over Y, where b is held now. */
+TEST(recompute_fill_follows_deleted_copies)
+{
+    enum { A, B, Y, Q, Z, R };
+    static const uint32_t list[] = {A, B, Y, A, B, Q, Z, A, B, R};
+    made *m = made_new();
+    uint32_t a = add_buffer(m, 1), b = add_buffer(m, 4), y = add_buffer(m, 6), z = add_buffer(m, 8);
+    add_unit(m, 1);
+    writes(m, a);
+    add_unit(m, 100);
+    reads(m, a);
+    writes(m, b);
+    add_unit(m, 1);
+    writes(m, y);
+    add_unit(m, 1);
+    reads(m, b);
+    add_unit(m, 1);
+    writes(m, z);
+    add_unit(m, 1);
+    reads(m, b);
+
+    pl_recompute_plan *plan, given = {.n = 10, .unit = list, .peak_bytes = 8, .cost_ns = 307};
+    const pl_recompute_plan *pool = &given;
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    o.budget_bytes = 10;
+    o.off = PL_RECOMPUTE_NO_CHAIN | PL_RECOMPUTE_NO_SIM;
+    o.pool = &pool;
+    o.n_pool = 1;
+    CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
+
+    CHECK_OK(pl_recompute_check(&m->p, plan, o.budget_bytes));
+    CHECK_INT(plan->n, 8); /* A B Y Q Z A B R */
+    CHECK(plan->cost_ns == 206);
+    pl_recompute_plan_free(plan);
+    free(m);
+}
+
 TEST(recompute_rejects_bad_problems)
 {
     made *m = make_chain(4);

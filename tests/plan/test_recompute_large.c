@@ -94,7 +94,7 @@ static void time_of_chain(uint32_t nf, double *seconds)
 TEST(recompute_time_grows_with_the_number_of_units)
 {
     enum { TIMES = 30 };
-    uint32_t nf = pl_test_long() ? 4000 : 1500;
+    uint32_t nf = pl_test_long() ? 4000 : 3000;
     double small = 1e9, large = 0, again = 0;
 
     for (int i = 0; i < 3; i++) {

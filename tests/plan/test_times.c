@@ -10,9 +10,13 @@
 #include "tests/lib/test.h"
 
 #include <glob.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static pl_time_sample sample(uint64_t unit, const char *kind, double flops, double bytes, double ns)
 {
@@ -254,11 +258,12 @@ static void check_sources(void)
 {
     pl_run *run = NULL;
     int steps, units;
+    double waited;
     CHECK_OK(open_small("1", &run));
     CHECK_NEAR(shares(run)[PL_TIME_ESTIMATED], 1, 1e-9);
     double estimated = pl_run_predicted_ms(run);
     CHECK_OK(pl_run_start(run));
-    CHECK_OK(pl_run_measure(run, 0.05, &steps, &units));
+    CHECK_OK(pl_run_measure(run, 0.05, &steps, &units, &waited));
     CHECK(steps >= 5 && units > 10);
     pl_run_free(run);
 
@@ -292,20 +297,65 @@ static void check_sources(void)
     pl_run_free(run);
 }
 
+static uint64_t never_waited(void)
+{
+    return 0;
+}
+
+/* Every sample, or every fourth one, waits longer than it takes. */
+static uint64_t waits_always(void)
+{
+    static uint64_t ns;
+    return ns += 1000000000000u;
+}
+
+static uint64_t waits_sometimes(void)
+{
+    static uint64_t ns, calls;
+    return ns += calls++ % 4 == 1 ? 1000000000000u : 0;
+}
+
+/* Times measured while other programs held the cores are reported and not kept. */
+static void check_busy(void)
+{
+    pl_run *run = NULL;
+    char *text = NULL;
+    double waited;
+    pl_measure_set_waited(waits_always);
+    CHECK_OK(open_small("1", &run));
+    CHECK_OK(pl_run_start(run));
+    CHECK_OK(pl_run_check_times(run, 0.02, 1, &waited, &text));
+    CHECK_MSG(text && waited > PL_TIMES_BUSY, "%g", waited);
+    pl_text_free(text);
+    pl_run_free(run);
+    CHECK_OK(open_small("1", &run));
+    CHECK_NEAR(shares(run)[PL_TIME_ESTIMATED], 1, 1e-9);
+    CHECK_OK(pl_run_start(run));
+    pl_measure_set_waited(waits_sometimes); /* the quiet samples count */
+    CHECK_OK(pl_run_check_times(run, 0.02, 1, &waited, &text));
+    CHECK_MSG(text && waited <= PL_TIMES_BUSY, "%g", waited);
+    pl_text_free(text);
+    pl_run_free(run);
+    CHECK_OK(open_small("1", &run));
+    CHECK(shares(run)[PL_TIME_MEASURED] > 0.95);
+    pl_run_free(run);
+}
+
 /* A plan that is a hundred times off is noticed, and the next plan is not. */
 static void check_noticed(void)
 {
     pl_run *run = NULL;
     char *text = NULL;
+    double waited;
     CHECK_OK(open_small("1", &run));
     CHECK_OK(pl_run_start(run));
-    CHECK_OK(pl_run_check_times(run, 0.02, 1e9, &text));
+    CHECK_OK(pl_run_check_times(run, 0.02, 1e9, &waited, &text));
     CHECK(!text);
     pl_run_free(run);
     CHECK_OK(open_small("1", &run)); /* nothing was far off: nothing is stored */
     CHECK_NEAR(shares(run)[PL_TIME_ESTIMATED], 1, 1e-9);
     CHECK_OK(pl_run_start(run));
-    CHECK_OK(pl_run_check_times(run, 0.02, 1, &text));
+    CHECK_OK(pl_run_check_times(run, 0.02, 1, &waited, &text));
     CHECK(text && strstr(text, " ms, predicted "));
     pl_text_free(text);
     pl_run_free(run);
@@ -315,7 +365,7 @@ static void check_noticed(void)
     double before = pl_run_predicted_ms(run);
     CHECK(shares(run)[PL_TIME_MEASURED] > 0.95);
     CHECK_OK(pl_run_start(run));
-    CHECK_OK(pl_run_check_times(run, 0.02, 10, &text));
+    CHECK_OK(pl_run_check_times(run, 0.02, 10, &waited, &text));
     CHECK(text && strstr(text, " ms, predicted ") && strstr(text, "("));
     pl_text_free(text);
     pl_run_free(run);
@@ -331,9 +381,46 @@ TEST(times_far_from_their_prediction_are_noticed_and_replaced)
     snprintf(path, sizeof path, "%s/cache", pl_test_dir());
     setenv("PLIMSOLL_CACHE", path, 1);
     int threads = pl_threads_count();
+    pl_measure_set_waited(never_waited);
     check_noticed();
+    pl_measure_set_waited(NULL);
     pl_threads_set(threads);
     restore_cache(before);
+}
+
+TEST(times_of_a_busy_machine_are_not_kept)
+{
+    char path[256], *before = getenv("PLIMSOLL_CACHE") ? strdup(getenv("PLIMSOLL_CACHE")) : NULL;
+    snprintf(path, sizeof path, "%s/cache", pl_test_dir());
+    setenv("PLIMSOLL_CACHE", path, 1);
+    int threads = pl_threads_count();
+    check_busy();
+    pl_measure_set_waited(NULL);
+    pl_threads_set(threads);
+    restore_cache(before);
+}
+
+/* Spins on one core together with another process, until the thread has waited or 5 s have gone. */
+TEST(times_waiting_for_a_core_is_counted)
+{
+    cpu_set_t old, one;
+    if (access("/proc/thread-self/schedstat", R_OK) != 0) SKIP("the system does not count it");
+    CHECK(sched_getaffinity(0, sizeof old, &old) == 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &old)) CPU_SET(i, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    uint64_t begin = pl_sys_now_ns(), waited = pl_sys_waited_ns(), end = begin + 5000000000u;
+    pid_t other = fork();
+    while (other == 0 && pl_sys_now_ns() < end) {
+    } /* until it is killed */
+    if (other == 0) _exit(0);
+    while (pl_sys_now_ns() < end && pl_sys_waited_ns() - waited < 1000000) {
+    }
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    CHECK(sched_setaffinity(0, sizeof old, &old) == 0);
+    CHECK(pl_sys_waited_ns() - waited >= 1000000);
 }
 
 TEST(times_are_measured_then_calibrated_then_estimated)
@@ -364,6 +451,24 @@ TEST(times_of_groups_count_outside_bytes_only)
         pl_program_free(p);
         pl_store_free(store);
     }
+}
+
+TEST(times_of_groups_count_the_lines_that_slices_touch)
+{
+    /* 64 of 512 channels; then 4 channels, a quarter of a line of 64 bytes. */
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 1024, 512));
+    pl_output(g, "y", pl_scale(g, pl_slice(g, x, 1, 64, 128, 1), 2));
+    pl_val z = pl_input(g, "z", PL_TYPE(PL_F32, 1024, 512));
+    pl_output(g, "w", pl_scale(g, pl_slice(g, z, 1, 8, 12, 1), 3));
+    pl_program *p = NULL;
+    CHECK_OK(pl_compile(g, NULL, &p));
+    double part = 4.0 * 1024 * 64, few = 4.0 * 1024 * 4, sum = 0;
+    for (uint32_t i = 0; i < p->base_units->n; i++) sum += p->cost[i].bytes;
+    CHECK_NEAR(sum, part + part + 64.0 * 1024 + few, 1);
+    pl_program_free(p);
+    pl_store_free(store);
 }
 
 TEST(times_cache_folder_follows_the_environment)

@@ -234,7 +234,7 @@ static uint32_t end_of_move(const expander *e, uint32_t i)
     const pl_list_move *m = &e->moves[i];
     if (m->at_once) return e->move_at[i] + 1;
     if (m->to == PL_LEVEL_DEVICE) return e->entry_at[m->end];
-    if (m->at < m->end) return e->moves_at[m->end];
+    if (m->at < m->end) return m->late ? e->entry_at[m->end] : e->moves_at[m->end];
     for (uint32_t k = i + 1; k < e->n_moves && e->moves[k].at == m->at; k++)
         if (e->moves[k].val == m->val && e->moves[k].from == m->to) return e->move_at[k];
     return e->entry_at[m->end];

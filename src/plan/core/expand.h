@@ -24,6 +24,7 @@ typedef struct pl_list_move {
     uint32_t val;
     uint8_t from, to; /* enum pl_memory_level */
     bool at_once;     /* it must have ended before the next entry or move begins */
+    bool late;        /* with end > at: moves that begin before entry `end` do not wait for it */
 } pl_list_move;
 
 typedef struct pl_expansion {

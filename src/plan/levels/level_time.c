@@ -109,7 +109,7 @@ static uint32_t end_of_move(const pl_level_problem *p, const pl_list_move *moves
 {
     const pl_list_move *m = &moves[k];
     if (m->at_once) return (uint32_t)plan->moves[k].begin + 1;
-    if (m->to != PL_LEVEL_DEVICE && m->at < m->end) return before[m->end];
+    if (m->to != PL_LEVEL_DEVICE && m->at < m->end && !m->late) return before[m->end];
     for (uint32_t i = k + 1; m->to != PL_LEVEL_DEVICE && i < n_moves && moves[i].at == m->at; i++)
         if (moves[i].val == m->val && moves[i].from == m->to) return (uint32_t)plan->moves[i].begin;
     return m->end < p->n ? before[m->end + 1] - 1 : plan->n_order;

@@ -274,7 +274,7 @@ pl_status pl__recompute_offer(pl__recompute_best *b, const uint32_t *unit, uint3
     if (b->work.peak < b->least_peak) b->least_peak = b->work.peak;
     if (b->work.peak > b->budget) return PL_OK;
     if (!(b->opts->off & PL_RECOMPUTE_NO_FILL) && b->work.n > b->m->n_units)
-        PL_TRY(pl__recompute_fill(b->eval, &b->work, b->budget));
+        PL_TRY(pl__recompute_fill(b->eval, &b->work, b->budget, false));
     if (b->seq.n && b->work.cost >= b->seq.cost) return PL_OK;
     if (b->work.cost < b->floor) return PL_OK;
     if (better) *better = true;
@@ -431,11 +431,22 @@ pl_status pl__recompute_refuse_below_bound(const pl__recompute *m, uint64_t budg
         (unsigned long long)budget, unit, (unsigned long long)bound);
 }
 
+/* Undoes recompute in the best list, with exact figures. */
+static pl_status fill_best(pl__recompute_best *b)
+{
+    if (b->opts->off & PL_RECOMPUTE_NO_FILL || b->seq.n <= b->m->n_units) return PL_OK;
+    PL_TRY(pl__recompute_seq_copy(&b->work, &b->seq));
+    PL_TRY(pl__recompute_fill(b->eval, &b->work, b->budget, true));
+    if (b->work.cost >= b->seq.cost || b->work.cost < b->floor) return PL_OK;
+    return pl__recompute_seq_copy(&b->seq, &b->work);
+}
+
 static pl_status solve(const pl__recompute *m, const pl_recompute_opts *opts, pl__recompute_best *b)
 {
     PL_TRY(pl__recompute_best_init(b, m, opts));
     PL_TRY(pl__recompute_refuse_below_bound(m, b->budget));
-    return pl__recompute_compete(b);
+    PL_TRY(pl__recompute_compete(b));
+    return fill_best(b);
 }
 
 static pl_status fail_unfound(const pl__recompute *m, const pl_recompute_opts *opts)

@@ -82,6 +82,7 @@ enum pl_recompute_off {
     PL_RECOMPUTE_NO_MINIMUM = 1 << 5, /* reporting the smallest budget when nothing fits */
     PL_RECOMPUTE_NO_SIM = 1 << 6,     /* the simulator, and with it all searches */
     PL_RECOMPUTE_NO_CHOICE = 1 << 7,  /* continuing after the first plan that fits */
+    PL_RECOMPUTE_NO_WHOLE = 1 << 8,   /* the whole grid: the settings that win most often run */
 };
 
 typedef struct pl_recompute_opts {

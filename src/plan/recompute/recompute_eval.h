@@ -19,6 +19,8 @@ struct pl__recompute_eval {
     pl__recompute_fill_mem *fill;
 };
 
+/* Makes room for a list of n positions. */
+pl_status pl__recompute_eval_reserve(pl__recompute_eval *e, uint32_t n) PL_MUST_USE;
 void pl__recompute_fill_release(pl__recompute_eval *e);
 
 #endif

@@ -11,8 +11,10 @@
  * has a doubly linked list of its reads in rising order; deleting a unit unlinks its reads, merging
  * a copy into the copy before it appends its list.
  *
- * Invariant: after each deletion the bytes alive at every position are within the budget. Cost:
- * sorting the repeated units, and for each the blocks of positions over which its copy is held.
+ * Invariant: with `exact`, after each deletion the bytes alive at every position are within the
+ * budget. Without it, a copy whose unit was deleted still counts as the start of the copy after it;
+ * the list may then need more than the budget, which the last measurement finds. Cost: sorting the
+ * repeated units, and for each the blocks of positions over which its copy is held.
  *
  * Example (recompute.h): A B C D A E with bytes 4 8 4 8 8 8. Undoing the second A means holding a
  * over positions 2 and 3: 8 and 12 bytes. With a budget of 8 that is too much at D; with 12 it
@@ -29,8 +31,9 @@ enum { BLOCK = 128 }; /* positions */
 typedef struct copy {
     uint32_t owner, start; /* its position */
     uint32_t before;       /* the copy of the same owner before it, or NONE */
-    uint32_t into;         /* the copy it was merged into, itself if none */
-    uint32_t head, tail;   /* reads, or NONE */
+    uint32_t into;       /* the copy that stands for it: the copy it was merged into or, if its unit
+                            * was deleted, the copy before it; itself if none */
+    uint32_t head, tail; /* reads, or NONE */
 } copy;
 
 typedef struct use {
@@ -63,6 +66,7 @@ typedef struct fill {
     pl__recompute_fill_mem *mem;
     const pl__recompute_seq *s;
     const uint8_t *first;
+    bool exact; /* follows deleted copies to the copies before them */
     int64_t budget;
     uint32_t n_copies, n_uses, n_gone;
 } fill;
@@ -313,8 +317,12 @@ static void take_out(fill *f, uint32_t k)
         mem->gone[j] = 1;
         f->n_gone++;
         int64_t freed = (int64_t)pl__recompute_work(f->m, f->s->unit[j]);
-        for (uint32_t c = mem->copy_at[j]; c < mem->copy_at[j + 1]; c++)
-            if (mem->copies[c].into == c) freed += (int64_t)f->m->bytes[mem->copies[c].owner];
+        for (uint32_t c = mem->copy_at[j]; c < mem->copy_at[j + 1]; c++) {
+            copy *cp = &mem->copies[c];
+            if (cp->into != c) continue;
+            freed += (int64_t)f->m->bytes[cp->owner];
+            if (f->exact && cp->before != PL_RECOMPUTE_NONE) cp->into = find(f, cp->before);
+        }
         if (freed) add_in_block(f, j, j + 1, -freed);
         for (uint32_t u = mem->use_at[j]; u < mem->use_at[j + 1]; u++) {
             unlink_use(f, u);
@@ -437,8 +445,26 @@ static void drop_spare_views(fill *f, pl__recompute_seq *s)
     s->n = n;
 }
 
-pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s, uint64_t budget)
+/* Deletes what it can. *ok: the list is a plan, within the budget and not dearer than it was. */
+static pl_status fill_once(fill *f, pl__recompute_eval *e, pl__recompute_seq *s, bool *ok)
 {
+    build(f);
+    for (int round = 0; round < 2; round++) {
+        uint32_t n = list_candidates(f);
+        for (uint32_t i = 0; i < n; i++)
+            if (!f->mem->gone[f->mem->cand[i].at]) try_delete(f, f->mem->cand[i].at);
+    }
+    drop_spare_views(f, s);
+    PL_TRY(pl__recompute_tighten(e, s, ok));
+    *ok = *ok && s->peak <= (uint64_t)f->budget && s->cost <= e->fill->backup.cost;
+    return PL_OK;
+}
+
+pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s, uint64_t budget,
+                             bool exact)
+{
+    bool ok;
+    PL_TRY(pl__recompute_eval_reserve(e, s->n)); /* another evaluation may have made the list */
     PL_TRY(reserve(e, s));
     PL_TRY(pl__recompute_seq_copy(&e->fill->backup, s));
     memset(e->seen, 0, e->m->n_units);
@@ -450,18 +476,8 @@ pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s, uint64
               .mem = e->fill,
               .s = s,
               .first = e->first,
+              .exact = exact,
               .budget = (int64_t)(budget > INT64_MAX ? INT64_MAX : budget)};
-    build(&f);
-    for (int round = 0; round < 2; round++) {
-        uint32_t n = list_candidates(&f);
-        for (uint32_t i = 0; i < n; i++)
-            if (!f.mem->gone[f.mem->cand[i].at]) try_delete(&f, f.mem->cand[i].at);
-    }
-    drop_spare_views(&f, s);
-    bool ok;
-    PL_TRY(pl__recompute_tighten(e, s, &ok));
-    /* Shortened lists of views can only have freed bytes, so this is a safeguard. */
-    if (!ok || s->peak > budget || s->cost > e->fill->backup.cost)
-        PL_TRY(pl__recompute_seq_copy(s, &e->fill->backup));
-    return PL_OK;
+    PL_TRY(fill_once(&f, e, s, &ok));
+    return ok ? PL_OK : pl__recompute_seq_copy(s, &e->fill->backup);
 }

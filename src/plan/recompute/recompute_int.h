@@ -82,9 +82,11 @@ void pl__recompute_eval_free(pl__recompute_eval *e);
  * exist. */
 pl_status pl__recompute_tighten(pl__recompute_eval *e, pl__recompute_seq *s, bool *ok) PL_MUST_USE;
 /* Undoes recompute within the budget: deletes a repeated unit where the copy before it can be held
- * until its readers, in order of cost saved per bytes times waiting. s must be tightened. */
-pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s,
-                             uint64_t budget) PL_MUST_USE;
+ * until its readers, in order of cost saved per bytes times waiting. s must be tightened. Without
+ * `exact` it may hold too much, and then changes nothing: searches, which fill thousands of lists,
+ * find better plans that way. */
+pl_status pl__recompute_fill(pl__recompute_eval *e, pl__recompute_seq *s, uint64_t budget,
+                             bool exact) PL_MUST_USE;
 
 /* One setting of the eviction score, see recompute_sim.c. */
 typedef struct pl__recompute_setting {

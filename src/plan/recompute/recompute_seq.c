@@ -79,7 +79,7 @@ void pl__recompute_eval_free(pl__recompute_eval *e)
     pl_sys_free(e);
 }
 
-static pl_status eval_reserve(pl__recompute_eval *e, uint32_t n)
+pl_status pl__recompute_eval_reserve(pl__recompute_eval *e, uint32_t n)
 {
     if (n + 2 <= e->cap) return PL_OK;
     uint32_t cap = n + n / 2 + 64;
@@ -203,7 +203,7 @@ static bool measure(pl__recompute_eval *e, pl__recompute_seq *s)
 
 pl_status pl__recompute_tighten(pl__recompute_eval *e, pl__recompute_seq *s, bool *ok)
 {
-    PL_TRY(eval_reserve(e, s->n));
+    PL_TRY(pl__recompute_eval_reserve(e, s->n));
     mark_first(e, s);
     delete_unread(e, s);
     *ok = measure(e, s);
