@@ -332,6 +332,7 @@ enum pl_component {
 
 /* Source of a predicted time: this kernel was measured on this device; kernels of its kind were
  * measured; or it is estimated from arithmetic, bytes and the figures of the device. */
+#define PL_TIMES_BUSY 0.05 /* a larger share of waiting for a core spoils measured times */
 enum pl_time_source { PL_TIME_MEASURED, PL_TIME_CALIBRATED, PL_TIME_ESTIMATED, PL_N_TIME_SOURCES };
 
 /* A plan in numbers. Byte counts cover the arena alone, except state_bytes. */

@@ -254,14 +254,17 @@ PL_API int pl_run_first_batch(const pl_run *r, const pl_input_stats **out);
 PL_API void pl_run_trace_nan(pl_run *r, bool on);
 
 /* Trains for about so many seconds and adds the time of each kernel to this device's table, from
- * which later plans predict. The run must be started. Free it afterwards: its weights have
- * changed. */
-PL_API pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units) PL_MUST_USE;
+ * which later plans predict. *waited: the share of the time in which threads waited for a core that
+ * other programs held; above PL_TIMES_BUSY the times are too long. The run must be started. Free it
+ * afterwards: its weights have changed. */
+PL_API pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units,
+                                double *waited) PL_MUST_USE;
 /* Trains for about so many seconds and compares the time of each kernel with the time that the plan
  * predicted. *text lists the kernels for which they differ by more than `factor`, a line each, and
- * the table gets the times of all kernels, so that the next plan predicts from them. *text is NULL,
- * and the table unchanged, where there are none. Free *text with pl_text_free, and the run. */
-PL_API pl_status pl_run_check_times(pl_run *r, double seconds, double factor,
+ * the table gets the times of all kernels, so that the next plan predicts from them; if *waited
+ * (as above) is above PL_TIMES_BUSY, the table is unchanged. *text is NULL, and the table is
+ * unchanged, where there are none. Free *text with pl_text_free, and the run. */
+PL_API pl_status pl_run_check_times(pl_run *r, double seconds, double factor, double *waited,
                                     char **text) PL_MUST_USE;
 /* Times common kernels in common sizes on the CPU and adds them to its table; takes some seconds.
  * progress is called with the cases done, of total; it may be NULL. */
@@ -434,6 +437,8 @@ typedef struct pl_export_info {
     int files, tensors;
     int unnamed;             /* weights that the form has no name for: they are left out */
     char first_unnamed[128]; /* one of them */
+    int random;              /* tensors that are random, as the model file notes */
+    char first_random[128];  /* one of them */
     uint64_t bytes;          /* of tensors */
     int draws;               /* form onnx: draws of random numbers that became inputs */
 } pl_export_info;

@@ -52,6 +52,10 @@ static int export_model(exporter *e, cli_args *a, int64_t step)
         fprintf(stderr, "left out: %d tensor%s without a name in form %s (%s%s)\n", info.unnamed,
                 info.unnamed == 1 ? "" : "s", o.form, info.first_unnamed,
                 info.unnamed == 1 ? "" : ", ...");
+    if (info.random && !e->t.progress.quiet)
+        cli_error(
+            "warning: %d of the %d tensors are random, frozen networks without weights (%s%s)",
+            info.random, info.tensors, info.first_random, info.random == 1 ? "" : ", ...");
     if (info.draws && !e->t.progress.quiet)
         fprintf(stderr, "%d draw%s of random numbers became inputs: draw.0%s\n", info.draws,
                 info.draws == 1 ? "" : "s", info.draws == 1 ? "" : ", ...");

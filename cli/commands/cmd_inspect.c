@@ -236,7 +236,7 @@ static bool has_sum(const char *path)
 {
     static const char key[] = "plimsoll.xxh64";
     char head[4 + sizeof key];
-    FILE *f = fopen(path, "rb");
+    FILE *f = cli_open_plain(path);
     size_t n = f ? fread(head, 1, sizeof head, f) : 0;
     if (f) fclose(f);
     return n == sizeof head && memcmp(head + 4, key, sizeof key - 1) == 0;

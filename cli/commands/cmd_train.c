@@ -9,6 +9,7 @@
 #include "cli/train/cli_ranks.h"
 #include "cli/train/signals.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,9 +98,18 @@ static int start_ranks(const char *text, char **argv)
         cli_error("--ranks takes a number of processes, 1 to %d, not \"%s\"", MOST, text);
         return 2;
     }
-    if (signals.stop) return 128 + signals.stop;
-    pl_status rc = pl_ranks_start(
-        (int)ranks, argv - 1, &code); /* of main: the program's name comes before the command's */
+    /* Blocked until the handlers of the launcher are installed: none of them is lost in between. */
+    sigset_t own, before;
+    sigemptyset(&own);
+#define SIGNAL(number, handler, what) sigaddset(&own, number);
+#include "cli/train/signals.def"
+#undef SIGNAL
+    sigprocmask(SIG_BLOCK, &own, &before);
+    pl_status rc = PL_OK;
+    code = signals.stop ? 128 + signals.stop : -1;
+    if (!signals.stop) /* of main: the program's name comes before the command's */
+        rc = pl_ranks_start((int)ranks, argv - 1, &code);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     return rc == PL_OK ? code : cli_fail(rc);
 }
 

@@ -25,6 +25,7 @@
 #include "cloud.h"
 #include "plimsoll_hdf5.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -215,11 +216,13 @@ static pl_status read_list(const char *from, const char *text, char **dir, char 
     char path[4096];
     if (strchr(text, '=')) return (*out = strdup(text)) ? PL_OK : PL_ERR_MEMORY;
     snprintf(path, sizeof path, "%s/flights.txt", text);
-    FILE *f = fopen(path, "r");
-    if (!f) {
+    enum { READ = O_RDONLY | O_NONBLOCK | O_CLOEXEC }; /* a pipe does not wait for a writer */
+    int fd = open(path, READ);
+    if (fd < 0) {
         snprintf(path, sizeof path, "%s", text);
-        f = fopen(path, "r");
+        fd = open(path, READ);
     }
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     char *list = f ? calloc(1, MOST) : NULL;
     if (list && fread(list, 1, MOST - 1, f) == 0) list[0] = 0;
     if (f) fclose(f);

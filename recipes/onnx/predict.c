@@ -158,7 +158,7 @@ static bool folder_has_inputs(const job *j)
 static pl_status open_input(job *j)
 {
     pl_type t;
-    bool can = pl_predict_set(j->p, NULL, "image", &t) != NULL;
+    bool can = onnx_picture_port(j->model) && pl_predict_set(j->p, NULL, "image", &t);
     j->pictures = can && !is_array_file(pl_predict_input(j->p)) && !folder_has_inputs(j);
     j->program = can && !j->pictures ? "arrays" : NULL;
     if (!j->pictures) return open_arrays(j);

@@ -10,6 +10,7 @@
 #include "text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,8 @@ static pl_status generate(const pl_config *c, char **out, size_t *n)
 static pl_status read_file(const char *path, char **out, size_t *n)
 {
     struct stat st;
-    FILE *f = fopen(path, "rb");
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe does not wait for a writer */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
     if (!f) return pl_fail(PL_ERR_DATA, "data.text %s: %s", path, strerror(errno));
     if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode)) {
         fclose(f);

@@ -465,6 +465,11 @@ const pl_st_tensor *pl_st_find(const pl_st_reader *r, const char *name)
     return hit ? *hit : NULL;
 }
 
+const char *pl_st_path(const pl_st_reader *r)
+{
+    return r->file.name;
+}
+
 int pl_st_meta_count(const pl_st_reader *r)
 {
     return r->n_meta;

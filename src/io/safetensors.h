@@ -91,6 +91,7 @@ pl_status pl_st_verify(const pl_st_reader *r, const char **sum) PL_MUST_USE;
 int pl_st_count(const pl_st_reader *r);
 const pl_st_tensor *pl_st_at(const pl_st_reader *r, int index);
 const pl_st_tensor *pl_st_find(const pl_st_reader *r, const char *name); /* NULL if none */
+const char *pl_st_path(const pl_st_reader *r); /* the path given to open */
 int pl_st_meta_count(const pl_st_reader *r);
 void pl_st_meta_at(const pl_st_reader *r, int index, const char **key, const char **value);
 const char *pl_st_meta_get(const pl_st_reader *r, const char *key); /* NULL if none */

@@ -32,11 +32,12 @@
  * A system is compared in f32. Where a line is beyond its tolerance, the whole system is computed
  * once more in f64: rounding vanishes there, a wrong formula does not. Such a line agrees if our
  * f64 is within its bound and our f32 within AUTHORS_ROUNDING times the bound: the tolerance plus
- * the error of the authors' f32, stated by about.json or measured here. Measured: every weight is
- * moved by AUTHORS_NUDGE times its own size, up or down, AUTHORS_DRAWS times, and our f64 computed
- * again; the error is the most that the line's difference moves. A wrong formula is far from the
- * authors' numbers and stays there. Causes are sorts and ReLUs that rounding turns over, norms over
- * two values, and sums that cancel. The line shows the difference of f64 and the bound. */
+ * the error of the authors' f32, stated by about.json or measured here. Measured: every weight and
+ * every real input of a step is moved by AUTHORS_NUDGE times its own size, up or down,
+ * AUTHORS_DRAWS times, and our f64 computed again; the error is the most that the line's
+ * difference moves. A wrong formula is far from the authors' numbers and stays there. Causes are
+ * sorts and ReLUs that rounding turns over, norms over two values, and sums that cancel. The line
+ * shows the difference of f64 and the bound. */
 #define AUTHORS_ROUNDING 5
 #define AUTHORS_NUDGE    0x1p-22 /* four units in the last place of f32 */
 #define AUTHORS_DRAWS    8

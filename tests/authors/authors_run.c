@@ -88,7 +88,11 @@ void authors_set_values(const authors_program *p, const char *input, const doubl
                      p->name ? p->name : "train", (long long)n);
         return;
     }
-    for (int64_t i = 0; i < n; i++) pl_elem_set(type.dtype, to, i, x[i]);
+    /* a draw moves real inputs as it moves weights; whole numbers stay */
+    double by = p->a->draw && type.dtype == PL_F64 ? AUTHORS_NUDGE : 0;
+    for (int64_t i = 0; i < n; i++)
+        pl_elem_set(type.dtype, to, i,
+                    x[i] * (1 + by * authors_sign((uint64_t)i, (uint64_t)p->a->draw)));
 }
 
 void authors_set(const authors_program *p, const char *input, const char *tensor,

@@ -509,3 +509,14 @@ TEST(dnn_bf16_matches_loops_or_is_refused)
         if (s == PL_OK) CHECK_MSG(ran && diff / top < 0x1p-8, "kind %d: %g", kind, diff / top);
     }
 }
+
+/* A size of a hostile file: oneDNN would divide by zero. */
+TEST(dnn_matmul_beyond_32_bits_is_refused)
+{
+    const pl_dnn_matmul_desc m = {
+        .dtype = PL_F32, .batch = 1, .m = 4, .n = (int64_t)1 << 40, .k = 4};
+    pl_dnn *d = NULL;
+    size_t work;
+    CHECK(pl_dnn_matmul_prepare(&m, &d, &work) == PL_ERR_UNSUPPORTED);
+    CHECK(!d);
+}

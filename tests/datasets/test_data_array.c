@@ -6,6 +6,7 @@
 #include "tests/datasets/hdf5_file.h"
 #include "tests/lib/test.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,18 +99,24 @@ TEST(data_hdf5_arrays_are_read)
     CHECK_INT(pl_array_open(paths, 1, "frames", "Product/Signal", NULL, &sample, &a), PL_ERR_DATA);
 }
 
-/* A file on which libhdf5 1.10 crashes: a child process tries first, and the file is refused. */
+/* Files on which libhdf5 1.10 crashes or reads past a block: a process apart reads them, and they
+ * are refused. */
 TEST(data_hdf5_that_crashes_the_library_is_refused)
 {
-    const char *paths[1] = {"tests/data/hdf5/ends-the-library.h5"};
+    glob_t files;
     pl_type sample = PL_TYPE(PL_F32, 3);
-    pl_array *a = NULL;
     float row[3];
     if (pl_hdf5_missing()) SKIP("libhdf5 is not installed");
-    pl_status rc = pl_array_open(paths, 1, "x", "x", NULL, &sample, &a);
-
-    CHECK_MSG(rc == PL_OK || strstr(pl_error_text(), "ends-the-library"), "%s", pl_error_text());
-    for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a); i++)
-        (void)(pl_array_read(a, i, row) == PL_OK);
-    pl_array_close(a);
+    CHECK_INT(glob("tests/data/hdf5/ends-the-library*.h5", 0, NULL, &files), 0);
+    CHECK(files.gl_pathc >= 5);
+    for (size_t k = 0; k < files.gl_pathc; k++) {
+        const char *paths[1] = {files.gl_pathv[k]};
+        pl_array *a = NULL;
+        pl_status rc = pl_array_open(paths, 1, "x", "x", NULL, &sample, &a);
+        CHECK_MSG(rc == PL_OK || strstr(pl_error_text(), paths[0]), "%s", pl_error_text());
+        for (int64_t i = 0; rc == PL_OK && i < pl_array_rows(a) && i < 4; i++)
+            (void)(pl_array_read(a, i, row) == PL_OK);
+        pl_array_close(a);
+    }
+    globfree(&files);
 }

@@ -7,6 +7,7 @@
 #include "plimsoll_tensors.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
+#include "tests/onnx/proto_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +54,48 @@ TEST(onnx_a_model_and_a_table_train_without_code)
                       d),
               0, "");
     CHECK_RUN(cli_run(IN "$P predict run --input rows.csv --out all && test -s all/logits.npy", d),
+              0, "");
+}
+
+/* logits = image w, with rows of numbers: the name of the input does not make it a picture. */
+static bool write_named_image(const char *path)
+{
+    pl_str graph = {0}, node = {0}, w = {0};
+    const float number[12] = {1, 0, -1, 0, 1, 0, 2, -1, 0, 0, 0, 1};
+    put_text(&node, 1, "image");
+    put_text(&node, 1, "head.weight");
+    put_text(&node, 2, "logits");
+    put_text(&node, 4, "MatMul");
+    put_message(&graph, 1, &node);
+    put_text(&graph, 2, "g");
+    put_number(&w, 1, 4);
+    put_number(&w, 1, 3);
+    put_number(&w, 2, 1); /* float */
+    put_text(&w, 8, "head.weight");
+    put_bytes(&w, 9, number, sizeof number);
+    put_message(&graph, 5, &w);
+    put_floats(&graph, 11, "image", 2, (int64_t[]){20, 4});
+    put_floats(&graph, 12, "logits", 2, (int64_t[]){20, 3});
+    pl_str model = model_of(&graph);
+    FILE *f = fopen(path, "wb");
+    bool ok = f && fwrite(model.text, 1, model.len, f) == model.len;
+    if (f) ok = fclose(f) == 0 && ok;
+    pl_str_release(&model);
+    return ok;
+}
+
+TEST(onnx_an_input_named_image_may_have_numbers)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    char path[512];
+    snprintf(path, sizeof path, "%s/named.onnx", d);
+    CHECK(write_named_image(path));
+    CHECK_RUN(cli_run(IN "$P train named.onnx loss=cross_entropy data.path=rows.csv batch=20 "
+                         "train.steps=2 --quiet --out run && $P predict run --input rows.csv "
+                         "--out p.csv && wc -l < p.csv | grep -q 121",
+                      d),
               0, "");
 }
 

@@ -135,11 +135,11 @@ TEST(labels_that_are_missing_or_too_many_stop)
     CHECK_MSG(r.code == 5 && strstr(r.err, "1 of its 28 images have no label, e.g. 0.png"), "%s",
               r.err);
 
-    /* A score that is not a number is an error. Byte 35 begins the name of the checksum, xxh64: a
-     * file without one is read as it is. */
+    /* A score that is not a number is an error; an infinite weight makes one. Byte 35 begins the
+     * name of the checksum, xxh64: a file without one is read as it is. */
     r = cli_run(
         "cd %s && rm set/0.png run/finished.json && n=$(wc -c < run/model.safetensors) && "
-        "printf '\\377\\377\\377\\377' | dd of=run/model.safetensors bs=1 seek=$((n - 4)) "
+        "printf '\\000\\000\\200\\177' | dd of=run/model.safetensors bs=1 seek=$((n - 4)) "
         "conv=notrunc 2>/dev/null && printf other | dd of=run/model.safetensors bs=1 seek=35 "
         "conv=notrunc 2>/dev/null && " EVAL,
         pl_test_dir(), pl_test_dir());

@@ -75,6 +75,75 @@ TEST(random_frozen_networks_are_those_that_no_file_filled)
     CHECK_MSG(r.code == 2 && strstr(r.err, "set teacher.weights"), "%d %s", r.code, r.err);
 }
 
+#define STOPS(r, what) CHECK_MSG((r).code == 2 && strstr((r).err, what), "%d %s", (r).code, (r).err)
+
+/* A phase takes over the random teacher of the phase before; a file that the phase names wins. */
+TEST(random_frozen_networks_stay_random_in_the_next_phase)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK(make_prompts());
+    CHECK(cli_write(pl_test_path("two.yaml"),
+                    "extends: wandistill/tiny\neval: {every: 0, batches: 1}\n"
+                    "phases:\n  - {name: made, until: {steps: 1}}\n"
+                    "  - {name: real, until: {steps: 1}, set: {data.prompts: p/prompts.txt, "
+                    "data.embeddings: p/embeddings.npy}}\n"));
+    cli_result r = cli_run("cd %s && $P train two.yaml --out two", d);
+    STOPS(r, "set teacher.weights (57 tensors, teacher.");
+    CHECK_MSG(strstr(r.err, "random in the model that this run starts from"), "%s", r.err);
+    /* without metadata a file tells nothing: these weights count as known */
+    r = cli_run("cd %s && $P train " WAN "seed=7 checkpoint.frozen=true --quiet --out other && "
+                "$P export other --frozen --out all.pt --quiet && "
+                "$P train two.yaml phases.real.set.init_from=all.pt --out two",
+                d);
+    CHECK_MSG(r.code == 0 && strstr(r.err, "38 of 107 tensors start from phase made"), "%d %s",
+              r.code, r.err);
+}
+
+/* A checkpoint that has the frozen networks does not make them known. */
+TEST(random_frozen_networks_stay_random_in_a_run_that_resumes)
+{
+    WANT_BIN();
+    CHECK(make_prompts());
+    cli_result r = cli_run("cd %s && $P train " WAN REAL "checkpoint.frozen=true "
+                           "allow_random_frozen=true --quiet --out kept && $P train " WAN REAL
+                           "checkpoint.frozen=true train.steps=2 --out kept",
+                           pl_test_dir());
+    STOPS(r, "set teacher.weights (57 tensors, teacher.");
+}
+
+/* Weights without a key of their own are noted by name, and those that were trained are not. */
+TEST(random_frozen_weights_stay_random_by_init_from_and_export)
+{
+    WANT_BIN();
+#define FROZEN "classify/tiny train.steps=1 eval.every=0 optim.frozen='layer1.*' "
+    const char *d = pl_test_dir();
+    cli_result r = cli_run("cd %s && $P generate classify/tiny --raw data.samples=8 "
+                           "data.eval_samples=2 --out set && $P train " FROZEN
+                           "checkpoint.frozen=true --quiet --out made && "
+                           "$P export made --frozen --out made/all.safetensors",
+                           d);
+    CHECK_MSG(r.code == 0 && strstr(r.err, "tensors are random, frozen networks without weights "
+                                           "(layer1."),
+              "%d %s", r.code, r.err);
+    static const char *const files[] = {"model", "all"};
+    for (int i = 0; i < 2; i++) {
+        r = cli_run("cd %s && $P train " FROZEN "data.path=set init_from=made/%s.safetensors", d,
+                    files[i]);
+        STOPS(r, "tensors, layer1.0.conv1.weight, ...; random in the model that this run starts");
+        r = cli_run("cd %s && $P inspect made/%s.safetensors", d, files[i]);
+        CHECK_MSG(strstr(r.out, "plimsoll.random = layer1.0.conv1.*,layer1.0.conv2.*\n"), "%s",
+                  r.out);
+    }
+    /* once they are trained, they are known */
+    r = cli_run("cd %s && $P train classify/tiny train.steps=1 data.path=set --quiet --out next "
+                "init_from=made/model.safetensors && $P train " FROZEN
+                "data.path=set init_from=next/model.safetensors",
+                d);
+    CHECK_MSG(r.code == 0 && !strstr(r.err, "are random"), "%d %s", r.code, r.err);
+#undef FROZEN
+}
+
 /* The flow stage needs the compressor that another run trained. */
 TEST(random_frozen_networks_of_a_stage_want_the_model_before)
 {

@@ -9,6 +9,7 @@
 #include "tests/lib/test.h"
 #include "train/run/run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -234,6 +235,46 @@ TEST(weights_of_other_dtypes_and_several_files_are_converted)
     strncat(list, pl_test_path("2.safetensors"), sizeof list - strlen(list) - 1);
     CHECK_OK(start(list, NULL, NULL, &run));
     CHECK(first_of(run, "fc.weight") == 0.5F && first_of(run, "fc.bias") == 2);
+    pl_run_free(run);
+}
+
+/* Starts a run with fc.weight of these values, which fails, or holds the text. */
+static void check_values(pl_dtype dtype, const void *values, const char *text)
+{
+    static const float zero[2] = {0, 0};
+    const pl_tensor_data file[] = {{"fc.weight", PL_TYPE(dtype, 2, 2), values},
+                                   {"fc.bias", PL_TYPE(PL_F32, 2), zero}};
+    pl_run *run = NULL;
+    CHECK_OK(pl_tensors_save(pl_test_path("a.safetensors"), file, 2));
+    CHECK_INT(start(pl_test_path("a.safetensors"), NULL, NULL, &run), text ? PL_ERR_FILE : PL_OK);
+    CHECK_MSG(!text || strstr(pl_error_text(), text), "%s", pl_error_text());
+    pl_run_free(run);
+}
+
+/* NaN would spoil every score in silence; an infinity may be a mask's. */
+TEST(weights_that_are_not_numbers_are_refused)
+{
+    static const float nan[4] = {1, 2, NAN, 3}, infinite[4] = {1, -INFINITY, 2, 3};
+    static const double huge[4] = {1, 2, 3, -1e300};
+    static const int32_t whole[4] = {1, 2, 3, 4};
+    check_values(PL_F32, nan, "\"fc.weight\" has NaN, first as element 2");
+    check_values(PL_F64, huge, "\"fc.weight\": element 3, -1e+300, is too large for f32");
+    check_values(PL_F32, infinite, NULL);
+    check_values(PL_I32, whole,
+                 "has a number format that is not converted (f16, bf16, f32 and f64 "
+                 "are): fc.weight: i32[2,2] in the file, f32[2,2] in the model");
+}
+
+/* The message says that the file has the tensor, and in which form. */
+TEST(weights_of_forms_that_are_not_read_are_named)
+{
+    pl_run *run = NULL;
+    CHECK_INT(start("tests/data/pt/unread.pt", NULL, NULL, &run), PL_ERR_FILE);
+    CHECK_MSG(strstr(pl_error_text(), "2 tensors are missing: fc.weight (the file has a tensor of "
+                                      "torch._utils._rebuild_sparse_tensor, which is not read), "
+                                      "fc.bias (the file has a tensor of torch._utils._rebuild_"
+                                      "qtensor, which is not read)"),
+              "%s", pl_error_text());
     pl_run_free(run);
 }
 

@@ -15,6 +15,10 @@ static pl_status check_matmul(const pl_dnn_matmul_desc *m)
     PL_FAIL_IF(lda < (m->trans_a ? m->m : m->k) || ldb < (m->trans_b ? m->k : m->n), PL_ERR_SHAPE,
                "matmul (%lld,%lld,%lld): row lengths %lld and %lld are shorter than the rows",
                (long long)m->m, (long long)m->n, (long long)m->k, (long long)lda, (long long)ldb);
+    /* oneDNN computes some sizes in 32 bits and divides by what is left of them */
+    PL_FAIL_IF(m->m > INT32_MAX || m->n > INT32_MAX || m->k > INT32_MAX, PL_ERR_UNSUPPORTED,
+               "matmul (%lld,%lld,%lld): a size is beyond 32 bits", (long long)m->m,
+               (long long)m->n, (long long)m->k);
     return PL_OK;
 }
 

@@ -11,7 +11,8 @@
  * their attributes are walked; their keys, joined by dots, name the tensors. A module that was
  * pickled whole gives the names of its state_dict: the dictionaries _parameters, _buffers and
  * _modules add nothing to a name. Small arrays of numpy are metadata, as lists of numbers are:
- * "scaler.mean_.0". Values of any other class are skipped.
+ * "scaler.mean_.0". Of a tensor that is not read (quantised, sparse, without numbers) the metadata
+ * have its name and class. Values of any other class are skipped.
  *
  * Sizes and strides of every tensor are checked against its storage before it is listed, so a
  * reader of a tensor stays inside the file.
@@ -170,6 +171,20 @@ static bool lies_inside(const pl_st_tensor *t, const int64_t *stride, int64_t of
     return (last + 1) * size <= bytes;
 }
 
+static pl_status add_meta(loader *l, const pl_pickle *v);
+
+/* Notes a tensor that is not read: the metadata say under its name which class it has. */
+static pl_status add_unread(loader *l, const pl_pickle *class)
+{
+    if (!l->skipped) l->skipped = class;
+    if (!class || class->kind != PL_PICKLE_NAME) return PL_OK;
+    char text[160];
+    snprintf(text, sizeof text, "a tensor of %.*s, which is not read",
+             (int)(class->length < 100 ? class->length : 100), class->text);
+    pl_pickle v = {.kind = PL_PICKLE_TEXT, .text = text, .length = strlen(text)};
+    return add_meta(l, &v);
+}
+
 static pl_status add_tensor(loader *l, const pl_pickle *args, const pl_pickle *dtype)
 {
     const pl_pickle *storage = item(args, 0), *offset = item(args, 1);
@@ -184,10 +199,8 @@ static pl_status add_tensor(loader *l, const pl_pickle *args, const pl_pickle *d
         return bad(l, "its description is damaged");
     bool known =
         dtype ? find_dtype(dtype, false, &t.dtype) : find_dtype(item(id, 1), true, &t.dtype);
-    if (!known) { /* quantised, complex128, ...: no dtype of safetensors */
-        if (!l->skipped) l->skipped = dtype ? dtype : item(id, 1);
-        return PL_OK;
-    }
+    if (!known) /* complex128, ...: no dtype of safetensors */
+        return add_unread(l, dtype ? dtype : item(id, 1));
     PL_TRY(take_sizes(l, item(args, 2), &t.dim, &t.rank));
     PL_TRY(take_sizes(l, item(args, 3), &stride, &n_strides));
     if (n_strides != t.rank) return bad(l, "it has another number of strides than of sizes");
@@ -297,11 +310,20 @@ static pl_status visit_numbers(loader *l, const double *x, int n, bool alone, in
     return PL_OK;
 }
 
+/* Whether a call makes a tensor of a kind that is not read: torch._utils._rebuild_qtensor, ... */
+static bool is_other_tensor(const pl_pickle *f)
+{
+    static const char start[] = "torch._utils._rebuild_";
+    return f && f->kind == PL_PICKLE_NAME && f->length > sizeof start - 1 &&
+           memcmp(f->text, start, sizeof start - 1) == 0;
+}
+
 static pl_status visit_call(loader *l, const pl_pickle *v, int depth)
 {
     const pl_pickle *dtype = NULL, *args = tensor_args(v, &dtype);
     double x[PL_NUMPY_MOST];
     if (args) return add_tensor(l, args, dtype);
+    if (is_other_tensor(v->func)) return add_unread(l, v->func);
     int n = pl_numpy_numbers(v, x);
     if (n >= 0) return visit_numbers(l, x, n, v->args && !v->state, depth);
     bool dict = pl_pickle_is(v->func, "collections.OrderedDict") ||

@@ -28,24 +28,27 @@ static pl_status take_steps(pl_run *r, double seconds, pl_measure **out, int *st
     return rc;
 }
 
-pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units)
+pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *units, double *waited)
 {
     pl_measure *m = NULL;
     pl_status rc = take_steps(r, seconds, &m, steps);
+    if (rc == PL_OK) *waited = pl_measure_waited(m);
     if (rc == PL_OK) rc = pl_measure_save(m, units);
     pl_measure_free(m);
     return rc;
 }
 
 /* Returns the answer even if the table of times cannot be written. */
-pl_status pl_run_check_times(pl_run *r, double seconds, double factor, char **text)
+pl_status pl_run_check_times(pl_run *r, double seconds, double factor, double *waited, char **text)
 {
     pl_measure *m = NULL;
     pl_str lines = PL_STR_INIT;
     int steps, units;
     pl_status rc = take_steps(r, seconds, &m, &steps);
     if (rc == PL_OK) rc = pl_measure_off(m, factor, &lines);
-    bool any = rc == PL_OK && lines.len > 0, saved = any && pl_measure_save(m, &units) == PL_OK;
+    *waited = rc == PL_OK ? pl_measure_waited(m) : 0;
+    bool any = rc == PL_OK && lines.len > 0, quiet = *waited <= PL_TIMES_BUSY;
+    bool saved = any && quiet && pl_measure_save(m, &units) == PL_OK;
     (void)saved;
     if (any) rc = pl_str_take(&lines, text);
     if (rc == PL_OK && !any) *text = NULL;

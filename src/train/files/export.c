@@ -376,12 +376,27 @@ static pl_status write_part(exporter *e, pl_st_writer *w, int k, const tensor *t
     return PL_OK;
 }
 
+/* Counts a tensor whose values are random, as the model file notes. */
+static void count_random(exporter *e, const tensor *t)
+{
+    pl_export_info *info = e->info;
+    bool random = false;
+    int file = 0;
+    for (const part *p = t->parts; p && !random; p = p->next) {
+        const pl_st_tensor *x = pl__source_find(&e->s, p->slot, &file);
+        random = pl__random_frozen_noted(pl_st_set_file(e->s.set, file), x->name);
+    }
+    if (random && !info->random++)
+        snprintf(info->first_random, sizeof info->first_random, "%s", t->name);
+}
+
 static pl_status write_tensor(exporter *e, const export_file *f, pl_st_writer *w, int k)
 {
     const tensor *t = &f->tensor[k];
     size_t bytes = pl_type_bytes(&t->type);
     e->info->tensors++;
     e->info->bytes += bytes;
+    count_random(e, t);
     for (const part *p = t->parts; p; p = p->next) PL_TRY(write_part(e, w, k, t, p));
     if (t->parts) return PL_OK;
     char name[PL_TENSOR_NAME];
@@ -410,6 +425,8 @@ static pl_status declare(exporter *e, const export_file *f, pl_st_writer *w)
     for (const pl_export_entry *x = f->as->entries; x && x->key; x++) PL_TRY(add_entry(e, w, x));
     if (e->own || !f->as->under) PL_TRY(pl_st_writer_meta(w, "format", "pt"));
     if (!e->own) return PL_OK;
+    const char *random = pl__source_meta(&e->s, PL_RANDOM_NOTE);
+    if (random) PL_TRY(pl_st_writer_meta(w, PL_RANDOM_NOTE, random));
     PL_TRY(pl__meta_write(e->r, w));
     PL_TRY(pl_st_writer_meta(w, "plimsoll.recipe", e->r->recipe->name));
     return pl_st_writer_meta(w, "plimsoll.version", pl_version());

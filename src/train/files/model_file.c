@@ -13,6 +13,7 @@
 #include "rt/levels/process_levels.h"
 #include "train/run/run.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The file's shape, and the stride in our value of each file dimension. */
@@ -342,6 +343,7 @@ typedef struct piece {
     const pl_st_tensor *t;
     int64_t first, add_count; /* in elements of the file, of the slot */
     double add;
+    bool check; /* the values are another run's or another program's: NaN is refused */
 } piece;
 
 static piece piece_of(const pl_slot *s, const pl_st_reader *f, const pl_st_tensor *t,
@@ -349,6 +351,7 @@ static piece piece_of(const pl_slot *s, const pl_st_reader *f, const pl_st_tenso
 {
     piece p = {.f = f, .t = t};
     if (!from) return p;
+    p.check = true;
     int64_t rows = pl__slot_file_type(s).dim[0];
     if (from->rows && rows) p.first = from->row * (pl_type_elems(pl_slot_type(s)) / rows);
     p.add = from->add;
@@ -368,6 +371,32 @@ static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
     return (int64_t)(PL_STAGE_BYTES / each / CHUNK_OF * CHUNK_OF);
 }
 
+/* Fails at a NaN, and where a finite number became infinite in the slot's type. An infinity of the
+ * file is kept: masks have such. raw: the values as in the file. */
+static pl_status check_values(const piece *p, pl_dtype type, const void *raw, const void *values,
+                              int64_t at, int64_t n)
+{
+    pl_dtype theirs = p->t->type.dtype;
+    bool real = type == PL_F32 || type == PL_F64 || type == PL_F16 || type == PL_BF16;
+    for (int64_t i = 0; real && i < n; i++) {
+        double v =
+            type == PL_F32 ? (double)((const float *)values)[i] : pl_elem_get(type, values, i);
+        if (isfinite(v)) continue;
+        PL_FAIL_IF(
+            isnan(v), PL_ERR_FILE,
+            "%.300s: tensor \"%s\" has NaN, first as element %lld: the training that saved it "
+            "had diverged; use an earlier checkpoint",
+            pl_st_path(p->f), p->t->name, (long long)(at + i));
+        double before = theirs == type ? v : pl_elem_get(theirs, raw, i);
+        PL_FAIL_IF(
+            isfinite(before), PL_ERR_FILE,
+            "%.300s: tensor \"%s\": element %lld, %g, is too large for %s, the number format "
+            "of this run's weights",
+            pl_st_path(p->f), p->t->name, (long long)(at + i), before, pl_dtype_name(type));
+    }
+    return PL_OK;
+}
+
 /* Reads elements [at, at + n) of the slot, in the file's order and the slot's type, into the
  * stage. */
 static pl_status read_part(pl_run *r, const piece *p, const pl_slot *s, int64_t at, int64_t n)
@@ -379,6 +408,7 @@ static pl_status read_part(pl_run *r, const piece *p, const pl_slot *s, int64_t 
     PL_TRY(
         pl_st_read_range(p->f, p->t, (uint64_t)(p->first + at) * theirs, (size_t)n * theirs, raw));
     if (!same) convert(p->t->type.dtype, raw, type, stage, n);
+    if (p->check) PL_TRY(check_values(p, type, raw, stage, at, n));
     for (int64_t i = 0; i < n && at + i < p->add_count; i++)
         pl_elem_set(type, stage, i, pl_elem_get(type, stage, i) - p->add);
     return PL_OK;
@@ -422,7 +452,7 @@ pl_status pl__slot_read(pl_run *r, const struct pl_st_reader *f, const struct pl
 {
     const pl_slot *s = pl_store_slot(r->store, slot);
     piece p = piece_of(s, f, t, from);
-    if (r->files.filled) r->files.filled[slot] = true;
+    if (r->files.filled) r->files.filled[slot] = !pl__random_frozen_noted(f, t->name);
     return model && !same_order(s) ? read_walked(r, &p, slot) : read_ordered(r, &p, slot);
 }
 
@@ -479,10 +509,12 @@ pl_status pl__slots_take(pl_run *r, const char *path, bool model, pl_slot_test t
         const pl_slot *s = pl_store_slot(r->store, i);
         if (!test(s)) continue;
         ++*of;
-        if (!pl_st_find(f, s->name)) continue;
+        bool known = r->files.filled && r->files.filled[i];
+        if (!pl_st_find(f, s->name) || (known && pl__random_frozen_noted(f, s->name))) continue;
         ++*taken;
         rc = load_slot(r, f, i, path, model);
     }
+    if (rc == PL_OK && model) rc = pl__random_frozen_recall(r, pl_st_meta_get(f, PL_RANDOM_NOTE));
     pl_st_close(f);
     return rc;
 }

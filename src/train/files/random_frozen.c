@@ -10,8 +10,10 @@
  * - Captions without data.embeddings, where pl_image_feed.encode stands for the text encoder
  *   (random_text).
  * - A cache whose encoder had no weights.
- * A model file notes which of its networks were random, so that they do not become known by being
- * saved: training on real data stops, evaluations and predictions with such a model warn.
+ * A model file notes which of its tensors were random, so that they do not become known by being
+ * saved: a run that reads such a tensor, by init_from, by a key of weights, from an earlier phase
+ * or from a checkpoint, has a random one. Training on real data stops, evaluations and predictions
+ * with such a model warn.
  * With real data each of them stops the run. With generated data, and with allow_random_frozen, the
  * run goes on, and pl_run_start_warning tells.
  */
@@ -31,7 +33,7 @@ enum { GROUPS = 16 };
 /* What one key fills. */
 typedef struct group {
     const char *key, *first; /* first: name of the first slot, or, with n = 0, what it stands for */
-    int n;                   /* slots */
+    int n, noted;            /* slots; those of them that the model file notes as random */
 } group;
 
 /* The key of a model file, which may fill any slot. */
@@ -64,67 +66,95 @@ static const char *random_key(const pl_run *r, const bool *frozen, int slot, boo
     return fills ? NULL : key;
 }
 
+/* Whether the model file that the run starts from notes the slot as random. */
+static bool noted_before(const pl_run *r, const char *slot)
+{
+    return r->files.random_before && pl_nn_match(r->files.random_before, slot);
+}
+
 /* Lists the random slots by the key that fills them; returns the number of keys. */
 static int list_slots(const pl_run *r, const bool *frozen, bool loaded, group *out)
 {
     int n = 0;
     for (int i = 0; i < pl_store_count(r->store); i++) {
-        const char *key = random_key(r, frozen, i, loaded);
+        const char *key = random_key(r, frozen, i, loaded),
+                   *name = pl_store_slot(r->store, i)->name;
         int k = 0;
         if (!key) continue;
         while (k < n && strcmp(out[k].key, key) != 0) k++;
         if (k == GROUPS) continue;
-        if (k == n) out[n++] = (group){.key = key, .first = pl_store_slot(r->store, i)->name};
+        if (k == n) out[n++] = (group){.key = key, .first = name};
         out[k].n++;
+        out[k].noted += noted_before(r, name);
     }
     return n;
 }
 
 /* ---- model files -------------------------------------------------------------------------- */
-/* Whether a list "a,b" has the key; a list of NULL is empty. */
-static bool has_key(const char *list, const char *key)
-{
-    size_t n = strlen(key);
-    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',')
-        if (strcspn(p, ",") == n && strncmp(p, key, n) == 0) return true;
-    return false;
-}
-
 pl_status pl__random_frozen_tell(const pl_run *r, pl_st_writer *w)
 {
     return r->files.random ? pl_st_writer_meta(w, PL_RANDOM_NOTE, r->files.random) : PL_OK;
 }
 
-pl_status pl__random_frozen_recall(pl_run *r, const char *keys)
+bool pl__random_frozen_noted(const pl_st_reader *f, const char *tensor)
 {
-    if (!keys || !r->files.filled) return PL_OK;
-    r->files.random_before = pl_arena_strdup(&r->arena, keys);
-    if (!r->files.random_before) return PL_ERR_MEMORY;
-    for (int i = 0; i < pl_store_count(r->store); i++) {
-        const char *key = key_of(r, pl_store_slot(r->store, i)->name);
-        if (key && has_key(keys, key)) r->files.filled[i] = false;
-    }
-    return PL_OK;
+    const char *note = pl_st_meta_get(f, PL_RANDOM_NOTE);
+    return note && pl_nn_match(note, tensor);
 }
 
-/* Keeps the keys for model files, without those that name a model file. */
-static pl_status note_keys(pl_run *r, const group *g, int n)
+pl_status pl__random_frozen_recall(pl_run *r, const char *note)
 {
-    const char *list = NULL;
-    for (int i = 0; i < n; i++) {
-        if (strcmp(g[i].key, model_key(r)) == 0) continue;
-        list = list ? pl_arena_printf(&r->arena, "%s,%s", list, g[i].key) : g[i].key;
-        if (!list) return PL_ERR_MEMORY;
+    if (!note) return PL_OK;
+    r->files.random_before = pl_arena_strdup(&r->arena, note);
+    return r->files.random_before ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* Whether the first n characters of a random slot's name, a part up to a dot, stand for random
+ * slots only. Constant initial values are never random: they may be among them. */
+static bool stands_for_random(const pl_run *r, const bool *frozen, const char *name, size_t n)
+{
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const pl_slot *s = pl_store_slot(r->store, i);
+        if (!pl__slot_in_model(s) || strncmp(s->name, name, n) != 0) continue;
+        bool constant = s->init.kind == PL_INIT_CONST && frozen[i] && !r->files.filled[i];
+        if (!constant && !random_key(r, frozen, i, true)) return false;
     }
-    r->files.random = list;
-    return PL_OK;
+    return true;
+}
+
+/* Adds a pattern for the slot: its name, or the shortest "part.*" that stands for random slots. */
+static void add_pattern(const pl_run *r, const bool *frozen, const char *name, pl_str *list)
+{
+    const char *dot = strchr(name, '.');
+    while (dot && !stands_for_random(r, frozen, name, (size_t)(dot + 1 - name)))
+        dot = strchr(dot + 1, '.');
+    const char *comma = list->text ? "," : "";
+    if (dot)
+        pl_str_addf(list, "%s%.*s*", comma, (int)(dot + 1 - name), name);
+    else
+        pl_str_addf(list, "%s%s", comma, name);
+}
+
+/* Keeps patterns of the random slots for model files. */
+static pl_status note_slots(pl_run *r, const bool *frozen)
+{
+    pl_str list = PL_STR_INIT;
+    for (int i = 0; i < pl_store_count(r->store); i++) {
+        const char *name = pl_store_slot(r->store, i)->name;
+        bool known = list.text && pl_nn_match(list.text, name);
+        if (!known && random_key(r, frozen, i, true)) add_pattern(r, frozen, name, &list);
+    }
+    r->files.random = list.text ? pl_arena_strdup(&r->arena, list.text) : NULL;
+    pl_status rc = list.text && !r->files.random ? PL_ERR_MEMORY : PL_OK;
+    pl_str_release(&list);
+    return rc;
 }
 
 /* Whether a trained model is used as it was trained, random networks included. */
 static bool as_trained(const pl_run *r, const group *g, int n)
 {
     bool uses = r->purpose.goal == PL_GOAL_PREDICT || r->purpose.goal == PL_GOAL_EVALUATE;
-    for (int i = 0; i < n && uses; i++) uses = has_key(r->files.random_before, g[i].key);
+    for (int i = 0; i < n && uses; i++) uses = g[i].n > 0 && g[i].noted == g[i].n;
     return uses;
 }
 
@@ -168,8 +198,9 @@ static void describe(const group *g, int n, pl_str *text)
         if (g[i].n == 0)
             pl_str_addf(text, " (%s)", g[i].first);
         else
-            pl_str_addf(text, " (%d tensor%s, %s%s)", g[i].n, g[i].n == 1 ? "" : "s", g[i].first,
-                        g[i].n == 1 ? "" : ", ...");
+            pl_str_addf(text, " (%d tensor%s, %s%s%s)", g[i].n, g[i].n == 1 ? "" : "s", g[i].first,
+                        g[i].n == 1 ? "" : ", ...",
+                        g[i].noted ? "; random in the model that this run starts from" : "");
     }
 }
 
@@ -193,7 +224,7 @@ static pl_status check(pl_run *r, const bool *frozen, bool reads_text, bool load
     bool others = !pl_config_is_null(r->config, model_key(r)) || r->files.resume ||
                   r->phases.take_from || r->recipe->value;
     int n = loaded || !others ? list_slots(r, frozen, loaded, g) : 0;
-    if (loaded) PL_TRY(note_keys(r, g, n));
+    if (loaded) PL_TRY(note_slots(r, frozen));
     if (encodes_words(r, reads_text))
         g[n++] = (group){"data.embeddings",
                          "text vectors of the captions, which plimsoll embed writes", 0};

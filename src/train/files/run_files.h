@@ -18,7 +18,8 @@ typedef struct pl_run_files {
     char *whole;
     const bool *frozen, *leaving; /* by slot: no program writes it; a checkpoint leaves it out */
     bool *remade;                 /* by slot: it was absent in a model file */
-    bool *filled;                 /* by slot: a file filled it; NULL: not recorded */
+    bool *
+        filled; /* by slot: a file filled it with a weight that is not random; NULL: not recorded */
     int n_leaving;
     uint64_t leaving_sum;      /* checksum of the names and values of the slots left out */
     const char *resume;        /* checkpoint that pl_run_start continues; NULL: none */
@@ -33,8 +34,8 @@ typedef struct pl_run_files {
     int n_loaded;
     uint64_t lacking;    /* a bit for each pl_recipe.weights that gives what init_from lacks */
     const char *warning; /* see pl_run_start_warning; NULL */
-    /* keys of networks without weights, "lpips.weights,vae.weights": of this run, and as the model
-     * file tells that the run starts from; NULL: none */
+    /* patterns of the frozen slots that are random, "lpips.*,vae.*": of this run, and as the model
+     * file notes that the run starts from; NULL: none */
     const char *random, *random_before;
     /* eval.ema, by slot: 1 + the slot that it was swapped with; 0: none; NULL: not used */
     int *swapped;
@@ -106,11 +107,12 @@ pl_status pl__weights_load(pl_run *r) PL_MUST_USE;
 pl_status pl__weights_start(pl_run *r, const char *key, const char *path) PL_MUST_USE;
 
 /* ---- random_frozen.c ---- */
-/* Notes in a model file which networks were random. */
+/* Notes in a model file which tensors are random. */
 pl_status pl__random_frozen_tell(const pl_run *r, struct pl_st_writer *w) PL_MUST_USE;
-/* Takes such a note of the model file that the run starts from (NULL: it has none): its weights of
- * these networks count as random. */
-pl_status pl__random_frozen_recall(pl_run *r, const char *keys) PL_MUST_USE;
+/* Whether a model file notes the tensor as random. */
+bool pl__random_frozen_noted(const struct pl_st_reader *f, const char *tensor);
+/* Keeps such a note of the model that the run starts from; NULL: the model has none. */
+pl_status pl__random_frozen_recall(pl_run *r, const char *note) PL_MUST_USE;
 #define PL_RANDOM_NOTE "plimsoll.random"
 /* Fails when frozen weights are random while the data are real. loaded false: before anything is
  * allocated or read, as far as the configuration tells. */

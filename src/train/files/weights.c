@@ -43,6 +43,7 @@ typedef struct loading {
     int wanted, loaded, averages; /* wanted: slots that the naming has a tensor for */
     row absent, differs, over;
     row refused, misfits; /* of absent and of differs: those that are not allowed */
+    int odd_types;        /* of misfits: those whose number format is not converted */
     row unknown;          /* of over: those that a key of the recipe does not allow */
 } loading;
 
@@ -74,13 +75,17 @@ static bool is_real(pl_dtype d)
     return d == PL_F32 || d == PL_BF16 || d == PL_F16 || d == PL_F64;
 }
 
+/* Whether the tensor's number format is the slot's or is converted to it. */
+static bool is_convertible(const pl_st_tensor *t, pl_dtype want)
+{
+    return t->loadable && (t->type.dtype == want || (is_real(t->type.dtype) && is_real(want)));
+}
+
 /* Whether the tensor can fill the slot. */
 static bool fits(const loading *l, int slot, const pl_st_tensor *t)
 {
     pl_type want = pl__slot_file_type(pl_store_slot(l->s.r->store, slot));
-    bool known = t->loadable &&
-                 (t->type.dtype == want.dtype || (is_real(t->type.dtype) && is_real(want.dtype)));
-    return known && pl__naming_shape(l->s.from[slot], &t->type, &want);
+    return is_convertible(t, want.dtype) && pl__naming_shape(l->s.from[slot], &t->type, &want);
 }
 
 /* Whether the run takes all weights from one model file, and weight keys give what it lacks. */
@@ -152,12 +157,17 @@ static pl_status judge(loading *l, int slot, bool *take)
     } else {
         const char *theirs = l->s.from[slot]->name; /* "weight" alone says little */
         bool whole = strchr(theirs, '.') || strcmp(theirs, slot_name(l, slot)) == 0;
-        snprintf(text, sizeof text, "%s%s%s%s", theirs, whole ? "" : " (",
-                 whole ? "" : slot_name(l, slot), whole ? "" : ")");
+        const char *other = pl__source_meta(&l->s, theirs);
+        int n = snprintf(text, sizeof text, "%s%s%s%s", theirs, whole ? "" : " (",
+                         whole ? "" : slot_name(l, slot), whole ? "" : ")");
+        if (other && n > 0 && (size_t)n < sizeof text)
+            snprintf(text + n, sizeof text - (size_t)n, " (the file has %.120s)", other);
         PL_TRY(may_be_missing(l, slot, &yes));
     }
     count(t ? &l->differs : &l->absent, text);
     if (!yes) count(t ? &l->misfits : &l->refused, text);
+    if (!yes && t)
+        l->odd_types += !is_convertible(t, pl_store_slot(l->s.r->store, slot)->type.dtype);
     return PL_OK;
 }
 
@@ -204,12 +214,21 @@ static pl_status refuse_another(const loading *l)
         l->over.n ? names_of(&l->over) : "no other tensors");
 }
 
+static const char *misfit_text(const loading *l)
+{
+    bool one = l->misfits.n == 1;
+    if (!l->odd_types) return one ? "has another shape" : "have other shapes";
+    if (l->odd_types < l->misfits.n) return "have other shapes or number formats";
+    return one ? "has a number format that is not converted (f16, bf16, f32 and f64 are)"
+               : "have number formats that are not converted (f16, bf16, f32 and f64 are)";
+}
+
 static pl_status refuse(const loading *l)
 {
     if (is_another(l)) return refuse_another(l);
     pl_str t = PL_STR_INIT;
     add_refusal(&t, &l->refused, l->refused.n == 1 ? "is missing" : "are missing");
-    add_refusal(&t, &l->misfits, l->misfits.n == 1 ? "has another shape" : "have other shapes");
+    add_refusal(&t, &l->misfits, misfit_text(l));
     add_refusal(&t, &l->unknown, "not known");
     if (l->start) {
         add_refusal(&t, &l->over, "left over");

@@ -207,28 +207,30 @@ pl_status pl__ranks_prepare(pl_run *r, int64_t accumulate, pl_builder *b)
 }
 
 /* ---- the same everywhere ----------------------------------------------------------------- */
-static uint64_t hash_program(void)
+/* 0 where the program cannot be read. */
+static pl_status hash_program(uint64_t *h)
 {
     char *data;
     size_t n;
-    uint64_t h = 0;
-    if (pl_sys_read_file("/proc/self/exe", (size_t)1 << 30, &data, &n) != PL_OK) return 0;
-    h = XXH64(data, n, 0);
+    *h = 0;
+    pl_status rc = pl_sys_read_file("/proc/self/exe", (size_t)1 << 30, &data, &n);
+    if (rc != PL_OK) return rc == PL_ERR_MEMORY ? rc : PL_OK;
+    *h = XXH64(data, n, 0);
     pl_sys_free(data);
-    return h;
+    return PL_OK;
 }
 
 /* Hashes the configuration without the path of a compiled recipe, which may differ between
  * hosts. */
-static uint64_t hash_config(const pl_run *r)
+static pl_status hash_config(const pl_run *r, uint64_t *h)
 {
     char *text;
-    if (pl_config_print(r->config, &text) != PL_OK) return 0;
+    PL_TRY(pl_config_print(r->config, &text));
     const char *recipe = strstr(text, "\nrecipe:"), *end = recipe ? strchr(recipe + 1, '\n') : NULL;
-    uint64_t h = XXH64(text, (size_t)((end ? recipe : text + strlen(text)) - text), 0);
-    if (end) h = XXH64(end, strlen(end), h);
+    *h = XXH64(text, (size_t)((end ? recipe : text + strlen(text)) - text), 0);
+    if (end) *h = XXH64(end, strlen(end), *h);
     pl_text_free(text);
-    return h;
+    return PL_OK;
 }
 
 /* Hashes order and sizes. Offsets of shards differ between ranks and are not included. */
@@ -255,8 +257,8 @@ pl_status pl__ranks_check(pl_run *r)
     uint64_t own[4], *all;
     if (!r->ranks.world) return PL_OK;
     int n = pl_world_size(r->ranks.world), bad = 0, kind = 0;
-    own[0] = hash_program();
-    own[1] = hash_config(r);
+    PL_TRY(hash_program(&own[0]));
+    PL_TRY(hash_config(r, &own[1]));
     own[2] = hash_plan(r);
     PL_TRY(pl_prefetch_hash(r, &own[3]));
     all = pl_sys_alloc((size_t)n * sizeof own);
