@@ -3,11 +3,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -112,6 +114,18 @@ char *cli_text(const char *fmt, ...)
     int n = vasprintf(&text, fmt, args);
     va_end(args);
     return n < 0 ? NULL : text;
+}
+
+FILE *cli_open_plain(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    FILE *f = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
+    if (f) return f;
+    close(fd);
+    errno = EINVAL;
+    return NULL;
 }
 
 pl_device_info *cli_devices(bool profiles, int *n)

@@ -66,6 +66,9 @@ void cli_want(const cli_args *a, int min, int max, const char *command, const ch
 void *cli_new(size_t bytes);
 /* Returns a formatted text, which the caller frees; NULL when memory has run out. */
 char *cli_text(const char *fmt, ...) PL_PRINTF(1, 2);
+/* Opens a plain file to read; NULL: errno says why. A pipe or a device in its place is refused,
+ * without waiting for a writer. */
+FILE *cli_open_plain(const char *path);
 
 /* output_file.c: a file that appears under its name complete, or not at all. */
 typedef struct cli_file {

@@ -379,6 +379,18 @@ size_t pl_sys_start_peak_bytes(void)
     return start_peak;
 }
 
+uint64_t pl_sys_waited_ns(void)
+{
+    char text[96];
+    unsigned long long ran, waited = 0;
+    int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    return sscanf(text, "%llu %llu", &ran, &waited) == 2 ? waited : 0;
+}
+
 size_t pl_sys_peak_rss_bytes(void)
 {
     size_t kib = proc_status_kib("VmHWM:");

@@ -51,7 +51,10 @@ pl_status pl_sys_write_file(const char *path, const void *data, size_t len) PL_M
 /* mkdir -p. */
 pl_status pl_sys_make_dirs(const char *path) PL_MUST_USE;
 
-uint64_t pl_sys_now_ns(void);  /* monotonic */
+uint64_t pl_sys_now_ns(void); /* monotonic */
+/* How long the calling thread has waited for a core while it could run, since it began; 0 where the
+ * system does not count it. */
+uint64_t pl_sys_waited_ns(void);
 int pl_sys_cores(void);        /* that this process may use: affinity and CPU quota; at least 1 */
 size_t pl_sys_rss_bytes(void); /* resident set now */
 size_t pl_sys_mapped_bytes(void); /* address space in use, as RLIMIT_AS counts it */

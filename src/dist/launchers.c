@@ -7,9 +7,13 @@
  *
  * No process stays when the one that started it has ended: the kernel signals mpirun when this
  * process ends, and kills each rank when mpirun ends.
+ *
+ * mpirun writes into pipes, and a process of its own copies them to the outputs of this process:
+ * mpirun crashes when the program that reads its output has ended.
  */
 #include "base/sys.h"
 #include "dist/control.h"
+#include "dist/copier.h"
 #include "dist/env.h"
 #include "dist/segments.h"
 #include "plimsoll_ranks.h"
@@ -35,7 +39,7 @@ static volatile sig_atomic_t asked, times;
 /* SIGUSR1 and SIGUSR2, which do not stop: how often they came */
 static volatile sig_atomic_t saves, memories;
 
-/* Ranks know three signals that stop; SIGXCPU of this process stops them as SIGTERM does. */
+/* Ranks know four signals that stop; SIGXCPU of this process stops them as SIGTERM does. */
 static void note_signal(int signal_number)
 {
     asked = signal_number == SIGXCPU ? SIGTERM : signal_number;
@@ -50,9 +54,11 @@ static void note_request(int signal_number)
         memories = memories + 1;
 }
 
-static void note_nothing(int signal_number)
+/* The program that reads the output has ended: stops as a signal does, once, since every further
+ * write sends SIGPIPE again. */
+static void note_lost_reader(int signal_number)
 {
-    (void)signal_number;
+    if (times == 0) note_signal(signal_number);
 }
 
 static void listen_to(int signal_number, void (*handler)(int))
@@ -62,15 +68,21 @@ static void listen_to(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
+/* A caller may have blocked the signals, so that none is lost between its handlers and these. */
 static void listen_to_signals(void)
 {
+    static const int all[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ};
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) sigaddset(&blocked, all[i]);
     listen_to(SIGINT, note_signal);
     listen_to(SIGTERM, note_signal);
     listen_to(SIGHUP, note_signal);
     listen_to(SIGXCPU, note_signal);
     listen_to(SIGUSR1, note_request);
     listen_to(SIGUSR2, note_request);
-    listen_to(SIGPIPE, note_nothing); /* not ignored, which the ranks would inherit */
+    listen_to(SIGPIPE, note_lost_reader);
+    sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
 /* Settings for mpirun, unless the user's environment has them. Ranks share cores: they must not be
@@ -147,7 +159,20 @@ static void die_with_mpirun(void)
     if (mpirun > 1 && access("/proc/self/stat", R_OK) == 0 && !has_mpirun((pid_t)mpirun)) _exit(8);
 }
 
-static pl_status start(int ranks, char **argv, pid_t *out)
+/* Waits for a process that leads a group; kills the group when the time is over. */
+static int wait_for(pid_t pid, int milliseconds)
+{
+    int status = 0;
+    for (int i = 0; i < milliseconds / 10; i++) {
+        if (waitpid(pid, &status, WNOHANG) == pid) return status;
+        usleep(10000);
+    }
+    kill(-pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+static pl_status start(int ranks, char **argv, const pl_copier *c, pid_t *out)
 {
     char count[16], self[4096];
     enum { MOST = 256 };
@@ -169,6 +194,7 @@ static pl_status start(int ranks, char **argv, pid_t *out)
     PL_FAIL_IF(pid < 0, PL_ERR_PEER, "cannot start mpirun: %s", strerror(errno));
     if (pid == 0) {
         setpgid(0, 0);
+        pl_copier_use(c);
         die_with(parent, SIGTERM); /* mpirun then kills its ranks and removes its files */
         snprintf(count, sizeof count, "%d", (int)getpid());
         setenv(PARENT, count, 1); /* this process becomes mpirun */
@@ -196,6 +222,7 @@ static _Noreturn void keep_guard(pid_t mpirun, int line)
     char byte;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
+    prctl(PR_SET_NAME, "plimsoll-guard");
     setpgid(0, 0);
     dup2(line, 0); /* nobody waits for the end of an output that this process has */
     for (int fd = 1; fd < 1024; fd++) close(fd);
@@ -237,18 +264,6 @@ static void kill_ranks(const pl_hub *hub, int ranks)
         if (pl_hub_pid(hub, i) > 0) kill(pl_hub_pid(hub, i), SIGKILL);
 }
 
-static int wait_for(pid_t pid, int milliseconds)
-{
-    int status = 0;
-    for (int i = 0; i < milliseconds / 10; i++) {
-        if (waitpid(pid, &status, WNOHANG) == pid) return status;
-        usleep(10000);
-    }
-    kill(-pid, SIGKILL);
-    waitpid(pid, &status, 0);
-    return status;
-}
-
 static int own_code(int status)
 {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -258,6 +273,7 @@ static int own_code(int status)
 typedef struct passed {
     int stops, saves, memories;
     uint64_t first; /* time of the first signal that stops; 0: none */
+    bool lost;      /* it was SIGPIPE: the next signal counts as the first */
     bool decided;   /* the ranks have got the order to stop or to end */
     pid_t parent;   /* torchrun; 0: another program started this process */
 } passed;
@@ -293,7 +309,8 @@ static void pass_signals(pl_hub *hub, passed *p)
     if (p->first && !p->decided) pass_stop(hub, p, now);
     if (times == p->stops) return;
     p->stops = times;
-    if (p->first == 0) {
+    if (p->first == 0 || p->lost) {
+        p->lost = asked == SIGPIPE;
         p->first = now;
         pass_stop(hub, p, now);
     } else if (now - p->first > 1000000000u) {
@@ -304,10 +321,11 @@ static void pass_signals(pl_hub *hub, passed *p)
 /* mpirun has ended, and no rank has said why. */
 static void explain_mpirun(pl_hub *hub, int code)
 {
-    char text[160];
+    char text[192];
     if (code == 127)
         snprintf(text, sizeof text,
-                 "mpirun is not found: install openmpi-bin, or start the ranks yourself");
+                 "mpirun is not found: install openmpi-bin, or start the ranks yourself (if mpirun "
+                 "is there, it lacks a library: mpirun --version names it)");
     else
         snprintf(text, sizeof text, "mpirun ended with code %d before its ranks %s", code,
                  pl_hub_met(hub)
@@ -350,7 +368,10 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     pl_hub_where(hub, &at);
     set_environment(&at);
     pl_segments_begin(&segments);
-    if (rc == PL_OK) rc = start(ranks, argv, &pid);
+    pl_copier c = {.pid = -1, .out = -1, .err = -1};
+    if (rc == PL_OK) pl_copier_begin(&c);
+    if (rc == PL_OK) rc = start(ranks, argv, &c, &pid);
+    pl_copier_started(&c);
     if (rc == PL_OK) {
         guard g;
         guard_begin(&g, pid);
@@ -360,6 +381,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
         if (verdict[0] && status < 0 && !pl_hub_met(hub)) kill(pid, SIGTERM); /* ranks may come */
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
         guard_end(&g);
+        pl_copier_end(&c);
         /* The work of ranks that have left is done: a failure while exiting changes nothing. */
         if (!verdict[0] && *code == 0 && status != 0)
             fprintf(
@@ -368,6 +390,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
                 own_code(status));
         if (verdict[0]) fprintf(stderr, "plimsoll: %s\n", verdict);
     }
+    pl_copier_end(&c);
     pl_segments_end(&segments);
     pl_hub_free(hub);
     return rc;

@@ -118,7 +118,7 @@ static void take_line(pl_line *l, char *line)
     }
     if (strcmp(line, "beat") == 0) l->silent = 0;
     if (sscanf(line, "stop %d", &number) == 1 &&
-        (number == SIGTERM || number == SIGINT || number == SIGHUP))
+        (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGPIPE))
         kill(getpid(), number);
     if (sscanf(line, "ask %d", &number) == 1 && (number == SIGUSR1 || number == SIGUSR2))
         kill(getpid(), number);

@@ -328,6 +328,17 @@ TEST(ranks_do_not_fail_when_all_get_a_signal)
     CHECK_MSG(r.code == 75 && strstr(r.out, "step-"), "exit %d: %s: %s", r.code, r.out, r.err);
 }
 
+/* The program that reads the output of the ranks ends: mpirun would crash at its next write. */
+TEST(ranks_do_not_fail_when_the_reader_of_their_output_leaves)
+{
+    WANT_RANKS();
+    cli_result r = cli_run(
+        "cd $D || exit 99; { $P train regress/tiny batch=4 'model.widths=[2]' data.samples=16 "
+        "data.eval_samples=4 threads=1 train.steps=1000000 checkpoint.every=0 --json --ranks 2 --out "
+        "run; echo $? >code; } | head -3; cat code; ls run/checkpoints");
+    CHECK_MSG(strstr(r.out, "\n75\n") && strstr(r.out, "step-"), "%s%s", r.out, r.err);
+}
+
 /* However early the signal comes, it is not a failure. Ranks that do not train yet end at once:
  * they do not plan, train a step and save first. */
 TEST(ranks_do_not_fail_when_a_signal_comes_at_the_start)

@@ -152,17 +152,17 @@ TEST(ranks_launched_by_torchruns_variables_have_the_same_bits)
               "%s: %s", r.out, r.err);
 }
 
-/* SIGTERM to one of torchrun's processes, or to all at once as torchrun sends it: all end with 75.
+/* A signal to one of torchrun's processes, or to all at once as torchrun sends it: all end with 75.
  */
 TEST(ranks_launch_by_torchrun_stops_on_a_signal_with_75)
 {
-    static const char *const whom[] = {"$a", "$c", "$a $b $c"};
+    static const char *const whom[] = {"-TERM $a", "-PIPE $a", "-PIPE $c", "-TERM $a $b $c"};
     WANT_RANKS();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         cli_result r = cli_run(
             IN TORCH
             "keys='train.steps=1000000 --fresh'; rm -rf torch; (one 0) & a=$!; (one 1) & b=$!; (one 2) & c=$!; while kill -0 $a; "
-            "do sleep 0.05; grep -q event...step torch/log.jsonl 2>/dev/null && break; done; kill -TERM %s; wait $a; echo $?; wait $b; "
+            "do sleep 0.05; grep -q event...step torch/log.jsonl 2>/dev/null && break; done; kill %s; wait $a; echo $?; wait $b; "
             "echo $?; wait $c; echo $?; ls torch/checkpoints/step-*/manifest.json >/dev/null",
             whom[i]);
         CHECK_MSG(strcmp(r.out, "75\n75\n75\n") == 0 && r.code == 0, "%s: %s: %s", whom[i], r.out,

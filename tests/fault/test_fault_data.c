@@ -59,6 +59,25 @@ TEST(fault_a_pipe_in_place_of_a_file_is_refused_without_waiting)
     }
 }
 
+/* Files of a run folder, and of a set, as pipes that nobody writes to. */
+TEST(fault_a_pipe_in_a_run_folder_is_refused_without_waiting)
+{
+    static const char *const name[] = {"config.yaml", "log.jsonl", "plan.json"};
+    WANT_BIN();
+    cli_result r = cli_run(
+        "cd %s && $P train regress/tiny train.steps=1 --quiet --out run && mkfifo text.txt && "
+        "timeout 10 $P train text/tiny data.text=text.txt train.steps=1 --quiet --out text",
+        pl_test_dir());
+    CHECK_MSG(r.code == 5 && strstr(r.err, "is not a file"), "exit code %d: %s", r.code, r.err);
+    for (int i = 0; i < 3; i++) {
+        r = cli_run("cd %s && rm -rf odd && cp -r run odd && rm odd/%s && mkfifo odd/%s && timeout "
+                    "10 $P report odd --out page.html",
+                    pl_test_dir(), name[i], name[i]);
+        CHECK_MSG(r.code == 1 && strstr(r.err, name[i]), "%s: exit code %d: %s", name[i], r.code,
+                  r.err);
+    }
+}
+
 TEST(fault_a_tar_index_of_another_program_is_left_alone)
 {
     CHECK(make_picture("a.png") && make_picture("b.png"));

@@ -35,6 +35,36 @@ build() { # the program build/fuzz/fuzz_$1, with the files that a line "also:" n
     mkdir -p "build/fuzz/found/$1" "tests/fuzz/corpus/$1"
 }
 
+# The program build/fuzz/fuzz_all, which is fuzz_NAME when it is called so: an archive with one copy of the library is small.
+one() {
+    objects=build/fuzz/one
+    rm -rf $objects && mkdir -p $objects
+    for name; do
+        source=tests/fuzz/fuzz_$name.c
+        [ -e "$source" ] || source=tests/fuzz/kept/fuzz_$name.c
+        for file in "$source" $(sed -n 's|^/\* also: \(.*\) \*/$|\1|p' "$source"); do
+            clang -c -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=$san -fno-sanitize-recover=all -Iinclude -Isrc -I. \
+                -DLLVMFuzzerTestOneInput="one_$name" -o "$objects/$(echo "$file" | tr / _).o" "$file"
+        done
+    done
+    {
+        echo '#include <stddef.h>'
+        echo '#include <stdint.h>'
+        echo '#include <string.h>'
+        for name; do echo "int one_$name(const uint8_t *data, size_t n);"; done
+        echo 'static int (*one)(const uint8_t *, size_t);'
+        echo 'int LLVMFuzzerInitialize(int *argc, char ***argv) {'
+        echo '    const char *slash = strrchr((*argv)[0], 47), *name = slash ? slash + 1 : (*argv)[0];'
+        for name; do echo "    if (!strcmp(name, \"fuzz_$name\")) one = one_$name;"; done
+        echo '    return argc && one ? 0 : 1;'
+        echo '}'
+        echo 'int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) { return one(data, n); }'
+    } >$objects/main.c
+    # shellcheck disable=SC2086
+    clang -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -o build/fuzz/fuzz_all $objects/main.c $objects/*.o \
+        -Wl,-z,muldefs build/fuzz/lib/libplimsoll.a -Wl,--as-needed $libs
+}
+
 # Libraries that the program opens by name, and all that programs need but what every machine with glibc has.
 libraries() {
     grep -rhoE '"lib[a-z0-9_-]+\.so\.[0-9]+"' src/onnx src/data src/io | tr -d '"' | sort -u |
@@ -47,17 +77,15 @@ libraries() {
 if [ -n "$pack" ]; then
     to=build/fuzz/pack
     rm -rf $to && mkdir -p $to/bin $to/lib $to/tests/fuzz $to/tests/data
-    for name; do
-        echo "fuzz_$name"
-        build "$name"
-        cp "build/fuzz/fuzz_$name" $to/bin
-    done
+    one "$@"
+    cp build/fuzz/fuzz_all $to/bin
+    for name; do ln -s fuzz_all "$to/bin/fuzz_$name"; done
     # shellcheck disable=SC2046
-    cp -L $(libraries $to/bin/*) $plugin $to/lib
+    cp -L $(libraries $to/bin/fuzz_all) $plugin $to/lib
     cp -r tests/fuzz/corpus tests/fuzz/libraries $to/tests/fuzz
     cp -r tests/data/encoders tests/data/tokens $to/tests/data
     cp tests/fuzz/go $to
-    strip --strip-debug $to/bin/* $to/lib/*
+    strip --strip-debug $to/bin/fuzz_all $to/lib/*
     tar -C $to --sort=name -c . | xz -T1 --lzma2=preset=3,dict=96MiB >"$pack"
     ls -sh "$pack"
     exit 0

@@ -65,13 +65,28 @@ static void check_links(const uint8_t *data, size_t size)
     if (!pl_link_rates_find("card", &r) || r.up != 5e9 || r.down != 6e9) abort();
 }
 
+/* Whether the file of a kernel that was taken is the file that pl_code_cache_write makes of the
+ * kernel: a fuzzer sees what hashes are compared with, and so finds the right one at times. */
+static bool is_written(const void *code, size_t n, const uint8_t *data, size_t size)
+{
+    char head[24], *file;
+    size_t bytes;
+    pl_code_cache_write(folder, key, code, n);
+    if (pl_sys_read_file(kernel, 1 << 24, &file, &bytes) != PL_OK) abort();
+    bool same = bytes == sizeof head + size && memcmp(file + sizeof head, data, size) == 0;
+    pl_sys_free(file);
+    return same;
+}
+
 static void check_kernel(const uint8_t *data, size_t size)
 {
     char head[24] = "PLKERN2";
     size_t n = 0;
     memcpy(head + 8, &key, sizeof key);
     put(kernel, head, sizeof head, data, size);
-    if (pl_code_cache_read(folder, key, &n)) abort(); /* nobody guesses a hash of 128 bits */
+    void *taken = pl_code_cache_read(folder, key, &n);
+    if (taken && !is_written(taken, n, data, size)) abort();
+    pl_sys_free(taken);
     if (size == 0) return;
     pl_code_cache_write(folder, key, data, size);
     void *back = pl_code_cache_read(folder, key, &n);
