@@ -69,6 +69,8 @@ WORKLOADS = {
 TINY = ["batch=2", "context=16", "model.width=32", "model.heads=4", "model.kv_heads=2", "model.layers=2",
         "model.hidden=64", "model.vocabulary=50"]  # of bench/nets.c
 ALONE = {"gpt-bytes"}  # no peer
+# Random whole numbers of the inputs are below this, as in the peer.
+INTS = {"gpt2": 50257, "gpt2-b4": 50257, "llama": 32000, "dit": 1000, "resnet50": 1000, "vit-small": 1000, "convnext-tiny": 1000, "unet": 2}
 LEAST = {"fluxflow-vae+gan+lpips": 16}  # steps that show every kind of step; the peer has its own
 FIVE = ["cloud", "lgt", "wandistill", "stablesr-full", "fluxflow-vae+gan+lpips"]
 OURS = ["cold", "warm", "max-autotune", "blocks"]
@@ -119,7 +121,8 @@ def ours(args, workload, precision, name, cache, budget=None):
         keys = TINY + keys if args.scale == "tiny" else keys
     command = [os.path.join(args.build, "pl_step"), config, str(steps),
                f"device={args.device}", f"precision={precision}", *keys, *args.set]
-    r, why = run(command, min(180, left(args)), PLIMSOLL_CACHE=cache)
+    r, why = run(command, min(180, left(args)), PLIMSOLL_CACHE=cache,
+                 INTS=str(INTS.get(workload, 0) if args.scale == "full" else 0))
     return r and {"ms": r["device_ms"], "min": r["device_min"], "max": r["device_max"], "wall": r["wall_ms"],
                   "first": r["first_s"], "planned": (r["arena_bytes"] + r["state_bytes"]) / MIB,
                   "mapped": (r["mapped_bytes"] + r["state_bytes"]) / MIB, "held": r["used_bytes"] / MIB,

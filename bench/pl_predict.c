@@ -111,10 +111,11 @@ static pl_run *open_run(int argc, char **argv, uint64_t arena)
 static void compare_run(int argc, char **argv, const char *plan, uint64_t arena, bool measured)
 {
     int steps, units;
+    double waited;
     if (measured) {
         pl_run *run = open_run(argc, argv, arena);
         check(pl_run_start(run));
-        check(pl_run_measure(run, 5, &steps, &units));
+        check(pl_run_measure(run, 5, &steps, &units, &waited));
         pl_run_free(run);
     }
     pl_run *run = open_run(argc, argv, arena);

@@ -3,6 +3,9 @@
  *
  *     pl_step CONFIG [STEPS] [key=value ...]
  *
+ * Floats of the inputs are random; whole numbers are random in [0, INTS), a variable of the
+ * environment, else zero. A GPU at its power limit runs zeros faster than data.
+ *
  * A step runs all its programs, in the steps in which they are due (discriminator, penalty). Prints
  * one JSON line:
  *   first_s            from the start of the program to the end of the first step
@@ -59,20 +62,26 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Floats in [0, 1), the same at every filling; other types are zero. */
+static uint32_t next_random(uint32_t *s)
+{
+    *s = *s * 1664525u + 1013904223u;
+    return *s >> 8;
+}
+
+/* Floats in [0, 1) and whole numbers in [0, INTS), the same at every filling; other types are
+ * zero. */
 static void fill(void *p, pl_type t)
 {
-    size_t bytes = pl_type_bytes(&t);
-    uint32_t s = 12345;
-    if (t.dtype != PL_F32) {
-        memset(p, 0, bytes);
-        return;
-    }
-    float *x = p;
-    for (size_t i = 0; i < bytes / 4; i++) {
-        s = s * 1664525u + 1013904223u;
-        x[i] = (float)(s >> 8) * 0x1p-24f;
-    }
+    size_t bytes = pl_type_bytes(&t), n = bytes / 4;
+    const char *text = getenv("INTS");
+    uint32_t s = 12345, ints = text ? (uint32_t)atoi(text) : 0;
+    memset(p, 0, bytes);
+    if (t.dtype == PL_F32)
+        for (float *x = p; n--; x++) *x = (float)next_random(&s) * 0x1p-24f;
+    else if (t.dtype == PL_I32 && ints)
+        for (int32_t *x = p; n--; x++) *x = (int32_t)(next_random(&s) % ints);
+    else if (t.dtype == PL_I64 && ints)
+        for (int64_t *x = p, *end = x + n / 2; x < end; x++) *x = next_random(&s) % ints;
 }
 
 /* A device that takes inputs from two blocks in turn does not change them: they are written

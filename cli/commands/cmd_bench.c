@@ -24,7 +24,8 @@ typedef struct benchmark {
     double samples;                         /* per second */
     uint64_t peak;                          /* bytes that the process used at most */
     int steps, warmup;
-    char *off; /* kernels whose prediction is far off, a line each; NULL: none */
+    char *off;     /* kernels whose prediction is far off, a line each; NULL: none */
+    double waited; /* share of the time in which other programs held the cores */
 } benchmark;
 
 #define FAR_OFF 2.0 /* measured / predicted, or the inverse */
@@ -92,9 +93,12 @@ static void print(pl_run *run, const char *name, const benchmark *b)
            b->plan_s);
     printf("  memory       planned %s, measured peak %s\n", cli_bytes(m.total), cli_bytes(b->peak));
     if (!b->off) return;
-    printf("  predictions  off by more than %g x for the kernels below; the next plan uses the "
-           "measured times\n",
-           FAR_OFF);
+    printf("  predictions  off by more than %g x for the kernels below; ", FAR_OFF);
+    if (b->waited > PL_TIMES_BUSY)
+        printf("other programs held the cores for %.0f %% of the time, so the times are not kept\n",
+               100 * b->waited);
+    else
+        puts("the next plan uses the measured times");
     for (const char *line = b->off; *line; line += strcspn(line, "\n") + 1)
         printf("               %.*s\n", (int)strcspn(line, "\n"), line);
 }
@@ -122,6 +126,7 @@ static pl_status print_json(pl_run *run, const char *name, const benchmark *b)
     pl_json_uint(j, "peak_used_bytes", b->peak);
     plan_levels_json(run, j);
     pl_json_string(j, "mispredicted", b->off ? b->off : "");
+    pl_json_float(j, "waited_share", b->waited);
     pl_json_end(j);
     pl_status rc = pl_json_finish(j);
     pl_json_free(j);
@@ -185,7 +190,7 @@ int cmd_bench(int argc, char **argv)
     cli_idle();
     if (rc == PL_OK) rc = measure(run, began, &b, &shown);
     if (rc == PL_OK) b.peak = pl_run_peak_used_bytes(run);
-    if (rc == PL_OK) rc = pl_run_check_times(run, SECONDS, FAR_OFF, &b.off);
+    if (rc == PL_OK) rc = pl_run_check_times(run, SECONDS, FAR_OFF, &b.waited, &b.off);
     if (rc == PL_OK && o.json)
         rc = print_json(run, a.positional[0], &b);
     else if (rc == PL_OK)

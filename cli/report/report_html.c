@@ -67,7 +67,7 @@ static void put_samples(FILE *f, const report *r, bool live)
         char file[512], path[4700];
         if (!report_shows(r, i, file, sizeof file)) continue;
         snprintf(path, sizeof path, "%.4000s/%s", r->dir, file);
-        FILE *in = fopen(path, "rbe");
+        FILE *in = cli_open_plain(path);
         if (!in) continue;
         fprintf(f, "%s{", any ? ",\n" : "");
         put_json(f, "step", json_object_get(one, "step"));

@@ -25,7 +25,7 @@ static char *read_text(const char *dir, const char *name)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "re");
+    FILE *f = cli_open_plain(path);
     char *text = NULL;
     size_t n = 0;
     ssize_t got = f ? getdelim(&text, &n, 0, f) : -1;
@@ -257,7 +257,7 @@ bool report_follow(report *r)
     char path[4200];
     struct stat s;
     snprintf(path, sizeof path, "%s/log.jsonl", r->dir);
-    FILE *f = fopen(path, "re");
+    FILE *f = cli_open_plain(path);
     if (!f) return false;
     bool ok = fstat(fileno(f), &s) == 0;
     if (ok && !same_log(r, f, &s)) forget(r);

@@ -2,6 +2,8 @@
  * stalled; see watch_state.h. */
 #include "watch_state.h"
 
+#include "cli/ui.h"
+
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -28,7 +30,7 @@ static json_t *alive(const char *dir)
 {
     char path[4200], text[32] = "";
     snprintf(path, sizeof path, "%s/lock", dir);
-    FILE *f = fopen(path, "re");
+    FILE *f = cli_open_plain(path);
     bool got = f && fgets(text, sizeof text, f);
     if (f) fclose(f);
     long pid = got ? strtol(text, NULL, 10) : 0;

@@ -4,19 +4,26 @@
  * the caches, and in a step it does not. The median of a unit's samples counts. A unit that runs
  * several times in a step (repeated layers, recomputed units) has the mean of those medians.
  *
+ * A CPU is shared with other programs. The system counts how long a thread that could run waited
+ * for a core; samples in which the threads of the team waited long do not count.
+ *
  * On a device that replays a captured program, units timed one by one take longer: an event lies
  * between any two of them, and the host may be slower than the device. The time of a whole run is
  * known, so a constant is subtracted from each unit such that the sum equals the whole run.
  */
 #include "rt/calibrate.h"
+#include "ir/group/product.h"
 
 #include "base/cache_dir.h"
 #include "base/sys.h"
+#include "base/team.h"
+#include "base/threads.h"
 #include "ir/group/fused.h"
 #include "plan/cost/cost_table.h"
 #include "plimsoll_unstable.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,9 +120,12 @@ static pl_status describe(const pl_program *p, uint32_t unit, pl_time_sample *s)
     if (u->kind == PL_UNIT_GROUP) {
         pl_arena scratch = PL_ARENA_INIT;
         pl_fused f;
-        pl_status rc = pl_fused_make(p->base_graph, u, &scratch, &f);
+        pl_unit behind = *u;
+        bool product = pl_group_product(p->base_graph, u) != 0;
+        pl_status rc = product ? pl_group_behind(p->base_graph, u, &scratch, &behind) : PL_OK;
+        if (rc == PL_OK) rc = pl_fused_make(p->base_graph, &behind, &scratch, &f);
         if (rc == PL_OK) {
-            name_kind(s, group_kind(&f), kernel, dtype);
+            name_kind(s, product ? "product" : group_kind(&f), kernel, dtype);
             h = mix_form(h, &f);
         }
         pl_arena_release(&scratch);
@@ -212,6 +222,7 @@ typedef struct program_takes {
     uint64_t *last;
     uint64_t last_runs;
     float *takes;
+    float *waited; /* per sample: the share of its time in which threads waited for a core */
     int n;
     double whole_ns; /* of a whole run, by the device's clock; 0: not known */
 } program_takes;
@@ -221,28 +232,53 @@ struct pl_measure {
     pl_session *session;
     program_takes *of; /* per bound program */
     int most;
+    uint64_t now, waited; /* at the last sample */
 };
+
+static uint64_t (*waited_of_thread)(void) = pl_sys_waited_ns;
+
+void pl_measure_set_waited(uint64_t (*waited_ns)(void))
+{
+    waited_of_thread = waited_ns ? waited_ns : pl_sys_waited_ns;
+}
+
+static void add_waited(void *sum)
+{
+    atomic_fetch_add((_Atomic uint64_t *)sum, waited_of_thread());
+}
+
+/* Returns the waiting time of all threads that run kernels, summed: each of them delays the others,
+ * which wait at the end of a loop. */
+static uint64_t team_waited(void)
+{
+    _Atomic uint64_t sum = 0;
+    pl_team_run(pl_team_reach(pl_threads_count()), add_waited, &sum);
+    return sum;
+}
 
 pl_status pl_measure_new(pl_session *s, int most, pl_measure **out)
 {
     pl_measure *m = pl_sys_alloc(sizeof *m);
     if (!m) return PL_ERR_MEMORY;
     m->session = s;
-    m->most = most;
+    m->most = most < PL_MEASURE_SAMPLES ? most : PL_MEASURE_SAMPLES;
     m->of = pl_arena_new(&m->mem, program_takes, s->n_bound + 1);
     bool ok = m->of != NULL;
     for (int i = 0; ok && i < s->n_bound; i++) {
         size_t n = s->bound[i].n_units + 1;
         m->of[i].last = pl_arena_new(&m->mem, uint64_t, n);
-        m->of[i].takes = pl_arena_new(&m->mem, float, n *(size_t)most);
+        m->of[i].takes = pl_arena_new(&m->mem, float, n *(size_t)m->most);
+        m->of[i].waited = pl_arena_new(&m->mem, float, m->most);
         m->of[i].whole_ns = 1e6 * pl_session_device_ms(s, s->bound[i].p, 0);
-        ok = m->of[i].last && m->of[i].takes;
+        ok = m->of[i].last && m->of[i].takes && m->of[i].waited;
     }
     pl_status rc = ok ? pl_session_profile(s, true) : PL_ERR_MEMORY;
     if (rc != PL_OK) {
         pl_measure_free(m);
         return rc;
     }
+    m->now = pl_sys_now_ns();
+    m->waited = team_waited();
     *out = m;
     return PL_OK;
 }
@@ -256,6 +292,10 @@ void pl_measure_free(pl_measure *m)
 
 void pl_measure_take(pl_measure *m)
 {
+    uint64_t now = pl_sys_now_ns(), waited = team_waited();
+    float share = (float)(waited - m->waited) / (float)(now - m->now + 1);
+    m->now = now;
+    m->waited = waited;
     for (int i = 0; i < m->session->n_bound; i++) {
         const pl_bound_program *b = &m->session->bound[i];
         program_takes *of = &m->of[i];
@@ -267,7 +307,7 @@ void pl_measure_take(pl_measure *m)
             of->last[j] = b->profile.ns[j];
         }
         of->last_runs = b->profile.runs;
-        of->n++;
+        of->waited[of->n++] = of->whole_ns > 0 ? 0 : share;
     }
 }
 
@@ -277,10 +317,38 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(float *takes, int n)
+/* Returns the largest share of waiting with which a sample counts. */
+static double busiest(const pl_measure *m, const program_takes *of)
 {
-    qsort(takes, (size_t)n, sizeof *takes, ascending);
-    return (double)takes[n / 2];
+    enum { LEAST = 3 };
+    float sorted[PL_MEASURE_SAMPLES];
+    int n = of->n < m->most ? of->n : m->most;
+    for (int i = 0; i < n; i++) sorted[i] = of->waited[i];
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    int least = (n < LEAST ? n : LEAST) - 1;
+    return n ? fmax(PL_TIMES_BUSY, (double)sorted[least]) : 0;
+}
+
+double pl_measure_waited(const pl_measure *m)
+{
+    double worst = 0;
+    for (int i = 0; i < m->session->n_bound; i++) {
+        double most = busiest(m, &m->of[i]);
+        for (int k = 0; k < m->of[i].n; k++)
+            if ((double)m->of[i].waited[k] <= most) worst = fmax(worst, (double)m->of[i].waited[k]);
+    }
+    return worst;
+}
+
+/* Median of the samples that count. */
+static double median(const program_takes *of, const float *takes, double most)
+{
+    float sorted[PL_MEASURE_SAMPLES];
+    int n = 0;
+    for (int i = 0; i < of->n; i++)
+        if ((double)of->waited[i] <= most) sorted[n++] = takes[i];
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    return (double)sorted[n / 2];
 }
 
 /* Returns the time of a unit that took ns, minus `less`, the cost of timing; at least a fourth of
@@ -309,9 +377,9 @@ static double *unit_times(pl_measure *m, int which)
 {
     const pl_bound_program *b = &m->session->bound[which];
     program_takes *of = &m->of[which];
-    double *took = pl_arena_new(&m->mem, double, b->n_units + 1);
+    double *took = pl_arena_new(&m->mem, double, b->n_units + 1), most = busiest(m, of);
     for (uint32_t j = 0; took && j < b->n_units; j++)
-        took[j] = median(of->takes + (size_t)j * (size_t)m->most, of->n);
+        took[j] = median(of, of->takes + (size_t)j * (size_t)m->most, most);
     double excess = took ? pl_measure_excess(took, b->n_units, of->whole_ns) : 0;
     for (uint32_t j = 0; took && j < b->n_units; j++) took[j] = without(took[j], excess);
     return took;

@@ -30,10 +30,18 @@ double pl_copy_ns(const pl_program *p, uint64_t bytes);
 typedef struct pl_measure pl_measure;
 
 /* Starts to time every unit of the session's programs, which must have run before; keeps at most
- * `most` samples. */
+ * `most` samples, and at most PL_MEASURE_SAMPLES. */
+enum { PL_MEASURE_SAMPLES = 64 };
 pl_status pl_measure_new(pl_session *s, int most, pl_measure **out) PL_MUST_USE;
-/* Records one sample: all runs since the last sample (or the beginning). Call it after a step. */
+/* Records one sample: all runs since the last sample (or the beginning). Call it after a step, on
+ * the thread that runs the programs. */
 void pl_measure_take(pl_measure *m);
+/* Returns the share of the time in which threads of the samples that count waited for a core that
+ * other programs held; 0 for a device with a clock of its own. Samples above PL_TIMES_BUSY do
+ * not count, unless fewer than three are below; then the three quietest count. */
+double pl_measure_waited(const pl_measure *m);
+/* Replaces pl_sys_waited_ns in measurements, for tests; NULL restores it. */
+void pl_measure_set_waited(uint64_t (*waited_ns)(void));
 /* Adds the median of each unit's samples to the device's table on disk, and stops timing. *units
  * (may be NULL): how many units were added. */
 pl_status pl_measure_save(pl_measure *m, int *units) PL_MUST_USE;

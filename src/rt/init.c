@@ -86,6 +86,18 @@ static void draw_part(const job *j, int64_t at, int64_t n)
     if (!normal && j->init.a < j->init.b) keep_below(j, at, n, v);
 }
 
+/* Copies double the part that is filled. */
+static void fill_constant(const job *j, int64_t at, int64_t n)
+{
+    int64_t bytes = (int64_t)pl_dtype_bytes(j->dtype);
+    char *to = (char *)j->base + at * bytes;
+    pl_elem_set(j->dtype, to, 0, j->init.a);
+    for (int64_t done = 1, more; done < n; done += more) {
+        more = done < n - done ? done : n - done;
+        memcpy(to + done * bytes, to, (size_t)(more * bytes));
+    }
+}
+
 static void fill_chunk(void *ctx, int64_t task, int worker)
 {
     const job *j = ctx;
@@ -96,7 +108,7 @@ static void fill_chunk(void *ctx, int64_t task, int worker)
         if (j->init.kind != PL_INIT_CONST)
             draw_part(j, at, n);
         else
-            for (int64_t i = 0; i < n; i++) pl_elem_set(j->dtype, j->base, at + i, j->init.a);
+            fill_constant(j, at, n);
     }
 }
 
