@@ -47,6 +47,10 @@ pl_status pl_file_sum(const pl_file *f, void *block, size_t cap, uint64_t *hash,
  * file that this process has verified is not read again while its inode, size and times stay.
  * Bytes in memory are not verified: fuzzers change them. *has_sum may be NULL. */
 pl_status pl_file_verify(const pl_file *f, bool *has_sum) PL_MUST_USE;
+/* Refuses a file of at least 64 GiB that is nearly all holes: its checksum would take minutes to
+ * hours of reading zeros, and this program writes no holes. A file whose holes a copy or a
+ * compressing file system made keeps more than 1/1024 of its bytes on the disk. */
+pl_status pl_file_refuse_holes(int fd, const char *name) PL_MUST_USE;
 /* Whether this process has verified the file, and it has not changed; notes that it has. */
 bool pl_file_is_verified(const pl_file *f);
 void pl_file_set_verified(const pl_file *f);

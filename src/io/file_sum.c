@@ -15,9 +15,11 @@
 #include "base/sys.h"
 #include "io/file.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #define ST_BEGIN "{\"__metadata__\":{\"" PL_SUM_KEY "\":\""
@@ -56,12 +58,33 @@ static pl_status find_digits(const pl_file *f, bool *has_sum, uint64_t *at, uint
     return PL_OK;
 }
 
+pl_status pl_file_refuse_holes(int fd, const char *name)
+{
+    enum { STAT_BLOCK = 512, LEAST_SHARE = 1024 };
+    const uint64_t large = (uint64_t)64 << 30;
+    struct stat st;
+    if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < large) return PL_OK;
+    uint64_t size = (uint64_t)st.st_size, there = (uint64_t)st.st_blocks * STAT_BLOCK;
+    if (there > size / LEAST_SHARE) return PL_OK;
+    /* Some file systems count no blocks; they know no holes either: the first one is at the end. */
+    off_t at = lseek(fd, 0, SEEK_CUR), hole = lseek(fd, 0, SEEK_HOLE);
+    bool has_hole = hole >= 0 && (uint64_t)hole < size;
+    PL_FAIL_IF(lseek(fd, at, SEEK_SET) < 0, PL_ERR_IO, "cannot read %.200s: %s", name,
+               strerror(errno));
+    PL_FAIL_IF(has_hole, PL_ERR_FILE,
+               "%.200s is damaged: it has %llu bytes, but only %llu of them are on the disk; take "
+               "another copy, or write it again",
+               name, (unsigned long long)size, (unsigned long long)there);
+    return PL_OK;
+}
+
 pl_status pl_file_sum(const pl_file *f, void *block, size_t cap, uint64_t *hash, bool *has_sum,
                       uint64_t *stored)
 {
     XXH64_state_t state;
     uint64_t digits = 0;
     PL_TRY(find_digits(f, has_sum, &digits, stored));
+    if (f->fd >= 0) PL_TRY(pl_file_refuse_holes(f->fd, f->name));
     XXH64_reset(&state, 0);
     for (uint64_t at = 0; at < f->size;) {
         size_t n = f->size - at < cap ? (size_t)(f->size - at) : cap;

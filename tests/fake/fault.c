@@ -502,6 +502,7 @@ static __attribute__((noinline)) bool fails_alloc(void)
     bool hit = at > 0 && (k == at || (k > at && strcmp(action, "always") == 0));
     if (hit && strcmp(action, "kill") == 0) kill(getpid(), SIGKILL);
     if (hit) errno = ENOMEM;
+    if (only_path && k >= at && strcmp(action, "always") != 0) kinds = 0; /* the fault is over */
     return hit;
 }
 

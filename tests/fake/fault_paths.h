@@ -26,6 +26,32 @@ static void read_path_settings(void)
     by_path = kinds == ALLOC && (one || getenv("FAULT_PATHS"));
 }
 
+/* A return address: its place in its file, and whether the file is the program or a plug-in. Looking
+ * it up takes most of the time of a path, so places that were seen are kept. */
+typedef struct seen {
+    void *frame; /* NULL: none */
+    uint64_t place;
+    bool ours;
+} seen;
+
+static seen look_up(void *frame)
+{
+    static _Thread_local seen kept[1 << 11]; /* without a lock, which a fork could leave locked */
+    seen *slot = &kept[((uint64_t)frame ^ (uint64_t)frame >> 11) % (sizeof kept / sizeof *kept)];
+    if (slot->frame == frame) return *slot;
+    Dl_info in;
+    seen s = (seen){.frame = frame, .place = (uint64_t)frame};
+    if (dladdr(frame, &in) && in.dli_fname) {
+        const char *slash = strrchr(in.dli_fname, '/');
+        s.ours = strstr(slash ? slash : in.dli_fname, "plimsoll") != NULL;
+        s.place -= (uint64_t)in.dli_fbase;
+        for (const char *c = slash ? slash : in.dli_fname; *c; c++)
+            s.place = (s.place ^ (uint8_t)*c) * 1099511628211u;
+    }
+    *slot = s;
+    return s;
+}
+
 /* Returns the number of the path to the allocation that is being made. */
 static __attribute__((noinline)) uint64_t path_now(void)
 {
@@ -33,18 +59,9 @@ static __attribute__((noinline)) uint64_t path_now(void)
     int n = backtrace(frame, DEEPEST);
     uint64_t h = 14695981039346656037u;
     for (int i = OWN; i < n; i++) {
-        Dl_info in;
-        uint64_t place = (uint64_t)frame[i];
-        bool ours = false;
-        if (dladdr(frame[i], &in) && in.dli_fname) {
-            const char *slash = strrchr(in.dli_fname, '/');
-            ours = strstr(slash ? slash : in.dli_fname, "plimsoll") != NULL;
-            place -= (uint64_t)in.dli_fbase;
-            for (const char *c = slash ? slash : in.dli_fname; *c; c++)
-                place = (place ^ (uint8_t)*c) * 1099511628211u;
-        }
-        if (!ours && i >= OWN + depth) continue;
-        h = (h ^ place) * 1099511628211u;
+        seen s = look_up(frame[i]);
+        if (!s.ours && i >= OWN + depth) continue;
+        h = (h ^ s.place) * 1099511628211u;
         h ^= h >> 29;
     }
     return h ? h : 1;

@@ -7,6 +7,7 @@
  */
 #define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
 #include "base/sys.h"
+#include "io/file.h"
 #include "train/files/checkpoint.h"
 
 #include <dirent.h>
@@ -28,6 +29,11 @@ static pl_status sum_of(const char *path, uint64_t *hash)
     struct stat st;
     int fd = pl_sys_open(path, O_RDONLY | O_NOFOLLOW, 0);
     PL_FAIL_IF(fd < 0, PL_ERR_FILE, "%s: %s", path, strerror(errno));
+    pl_status rc = pl_file_refuse_holes(fd, path);
+    if (rc != PL_OK) {
+        close(fd);
+        return rc;
+    }
     char *block = pl_sys_alloc(PL_STAGE_BYTES);
     ssize_t n = block && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? 1 : -1;
     XXH64_reset(&state, 0);
