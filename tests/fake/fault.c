@@ -13,6 +13,7 @@
  *                  FAULT_RUN runs, and the call goes on
  *     FAULT_SIGNAL a signal that the process sends itself before its main function begins
  *     FAULT_COUNT  file that gets the number of calls that counted, when the process exits
+ *     FAULT_BYTES  alloc: only allocations of exactly this many bytes count
  *     FAULT_PATHS  alloc: file that gets the paths to the allocations, when the process exits: a
  *                  line for each, its number and how often it was taken. A path is the calls
  *                  inside the program and its plug-ins and the innermost FAULT_DEPTH (2) of others
@@ -77,6 +78,7 @@ static file files[FILES];
 static note notes[NOTES];
 static int n_files, n_notes, kinds;
 static long at, count;
+static size_t only_bytes; /* FAULT_BYTES; 0: any */
 static bool elsewhere; /* this process is not the one that FAULT_RANK names */
 static const char *name, *action;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -116,6 +118,8 @@ static void read_settings(void)
     elsewhere = only && strcmp(only, rank ? rank : "-1") != 0;
     if (elsewhere) kinds = 0;
     at = k ? atol(k) : 0;
+    const char *bytes = getenv("FAULT_BYTES");
+    only_bytes = bytes ? strtoull(bytes, NULL, 10) : 0;
     name = getenv("FAULT_NAME");
     action = getenv("FAULT_DO");
     if (!action) action = "kill";
@@ -495,9 +499,10 @@ void *__libc_calloc(size_t n, size_t each);
 void *__libc_realloc(void *p, size_t n);
 
 /* Without the lock, and without a file: every allocation of the process counts. */
-static __attribute__((noinline)) bool fails_alloc(void)
+static __attribute__((noinline)) bool fails_alloc(size_t bytes)
 {
-    if (!(kinds & ALLOC) || (by_path && !on_path())) return false;
+    if (!(kinds & ALLOC) || (only_bytes && bytes != only_bytes)) return false;
+    if (by_path && !on_path()) return false;
     long k = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
     bool hit = at > 0 && (k == at || (k > at && strcmp(action, "always") == 0));
     if (hit && strcmp(action, "kill") == 0) kill(getpid(), SIGKILL);
@@ -508,15 +513,15 @@ static __attribute__((noinline)) bool fails_alloc(void)
 
 SHOW void *malloc(size_t n)
 {
-    return fails_alloc() ? NULL : __libc_malloc(n);
+    return fails_alloc(n) ? NULL : __libc_malloc(n);
 }
 
 SHOW void *calloc(size_t n, size_t each)
 {
-    return fails_alloc() ? NULL : __libc_calloc(n, each);
+    return fails_alloc(n * each) ? NULL : __libc_calloc(n, each);
 }
 
 SHOW void *realloc(void *p, size_t n)
 {
-    return fails_alloc() ? NULL : __libc_realloc(p, n);
+    return fails_alloc(n) ? NULL : __libc_realloc(p, n);
 }

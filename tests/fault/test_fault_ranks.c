@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define RANKED                                                                                     \
  "train regress/tiny batch=4 'model.widths=[2]' data.samples=16 data.eval_samples=4 "              \
@@ -76,4 +77,23 @@ TEST(fault_ranks_survive_a_fault_at_any_message)
         for (f.k = pl_test_long() ? 1 : 1 + n / 2; f.k <= n; f.k += pl_test_long() ? 1 : n)
             if (!survives(&f, rows[i].rank)) return;
     }
+}
+
+/* Rank 1 has no memory to read its program for the comparison with rank 0: it says so, and does not
+ * blame its program or its configuration. */
+TEST(fault_a_rank_without_memory_does_not_blame_its_configuration)
+{
+    WANT_FAULTS();
+    WANT_RANKS();
+    struct stat st;
+    char bytes[32];
+    CHECK(stat(cli_bin(), &st) == 0);
+    snprintf(bytes, sizeof bytes, "%lld", (long long)st.st_size + 1);
+    setenv("FAULT_BYTES", bytes, 1);
+    set_rank(1);
+    cli_result r = fault_run(&(fault){"alloc", "", 1, "fail"}, RANKED "run");
+    set_rank(-2);
+    unsetenv("FAULT_BYTES");
+    CHECK_MSG(r.code == 1 || r.code == 8, "exit code %d: %s", r.code, r.err);
+    CHECK_MSG(strstr(r.err, "memory") && !strstr(r.err, "has another"), "%s", r.err);
 }
