@@ -1,12 +1,15 @@
 /* pl_loader.c - decoding rate of the image loader relative to the JPEG library alone.
  *
- *   pl_loader DIR [side] [workers] [seconds]     DIR: a folder of JPEGs
+ *   pl_loader DIR [side] [workers] [seconds] [sandbox]     DIR: a folder of JPEGs; sandbox: only
+ *                                                          pairs without and with it
  *
  * Both decode the same files from the page cache: libturbojpeg from bytes in memory with one handle
  * per thread; the loader from the folder to batches of 8 images, f32 and then u8. Runs alternate,
  * and the median counts. The ratio is the rate of the loader over the rate of the library; beside
  * it is the ratio of processor time per image, which other programs on the machine disturb less,
- * and for the sandbox the ratio of the least processor times, which they disturb least.
+ * and for the sandbox the ratio of the least processor times, which they disturb least, and how
+ * often a process waits (voluntary context switches), which they do not disturb. Wall times on a
+ * busy machine: chrt -f 1 pl_loader ..., as root, runs before all other programs.
  */
 #include "base/sys.h"
 #include "base/trust/sandbox.h"
@@ -18,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 enum { BATCH = 8, ROUNDS = 15 };
@@ -36,6 +40,7 @@ typedef struct bench {
 /* One measurement. */
 typedef struct rate {
     double wall, cpu; /* images per second, and per second of processor time */
+    double waits;     /* voluntary context switches per image, of all processes */
 } rate;
 
 static double seconds_of(clockid_t clock)
@@ -53,6 +58,30 @@ static double cpu_now(const pl_image_set *set)
         clockid_t clock;
         int pid = pl_decoder_pid(set->threads[i].decoder);
         if (pid > 0 && clock_getcpuclockid(pid, &clock) == 0) sum += seconds_of(clock);
+    }
+    return sum;
+}
+
+static double waits_of(int pid)
+{
+    char path[64], line[256];
+    long n = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) (void)sscanf(line, "voluntary_ctxt_switches: %ld", &n);
+    if (f) fclose(f);
+    return (double)n;
+}
+
+/* Voluntary context switches of this process and of the sandboxes of the set. */
+static double waits_now(const pl_image_set *set)
+{
+    struct rusage u;
+    if (getrusage(RUSAGE_SELF, &u) != 0) return 0;
+    double sum = (double)u.ru_nvcsw;
+    for (int i = 0; i < set->o.threads; i++) {
+        int pid = pl_decoder_pid(set->threads[i].decoder);
+        if (pid > 0) sum += waits_of(pid);
     }
     return sum;
 }
@@ -89,7 +118,7 @@ static rate rate_alone(bench *b, double seconds)
     for (int i = 0; i < b->workers; i++) pthread_create(&t[i], NULL, decode_alone, b);
     for (int i = 0; i < b->workers; i++) pthread_join(t[i], NULL);
     double n = (double)atomic_load(&b->done);
-    return (rate){n / (1e-9 * (double)(pl_sys_now_ns() - t0)), n / (cpu_now(NULL) - c0)};
+    return (rate){n / (1e-9 * (double)(pl_sys_now_ns() - t0)), n / (cpu_now(NULL) - c0), 0};
 }
 
 static pl_status fill(void *ctx, int64_t position, void *buffer, int worker)
@@ -131,7 +160,7 @@ static rate rate_loader(bench *b, double seconds)
                         .ctx = b,
                         .buffer_bytes =
                             (size_t)b->side * (size_t)b->side * 3 * sizeof(float) * BATCH};
-    if (pl_loader_new(&o, &l) != PL_OK) return (rate){0, 0};
+    if (pl_loader_new(&o, &l) != PL_OK) return (rate){0};
     void *buffer;
     int64_t p = 0;
     /* pages of the ring appear at their first use, by each worker's sandbox */
@@ -140,14 +169,15 @@ static rate rate_loader(bench *b, double seconds)
         pl_loader_done(l);
     }
     int64_t first = p, next = atomic_load(&b->next);
-    double c0 = cpu_now(b->set);
+    double c0 = cpu_now(b->set), w0 = waits_now(b->set);
     uint64_t t0 = pl_sys_now_ns(), until = t0 + (uint64_t)(seconds * 1e9);
     for (; pl_sys_now_ns() < until && pl_loader_take(l, p, &buffer) == PL_OK; p++)
         pl_loader_done(l);
     double n = (double)((p - first) * BATCH), seconds_all = 1e-9 * (double)(pl_sys_now_ns() - t0);
     pl_loader_free(l); /* waits for what is being filled: that time counts, and those images */
     double filled = (double)(atomic_load(&b->next) - next);
-    return (rate){n / seconds_all, filled / (cpu_now(b->set) - c0)};
+    return (rate){n / seconds_all, filled / (cpu_now(b->set) - c0),
+                  (waits_now(b->set) - w0) / filled};
 }
 
 static int by_value(const void *a, const void *b)
@@ -159,7 +189,7 @@ static int by_value(const void *a, const void *b)
 /* Pairs of runs without and with a sandbox for the decoders. */
 static void compare_sandbox(bench *b, pl_image_set *apart, double seconds)
 {
-    double ratio[ROUNDS], plain[ROUNDS], boxed[ROUNDS], cpu[ROUNDS], best[2] = {0, 0};
+    double ratio[ROUNDS], plain[ROUNDS], boxed[ROUNDS], cpu[ROUNDS], best[2] = {0}, waits[2] = {0};
     pl_image_set *set = b->set;
     for (int i = 0; i < ROUNDS; i++) {
         b->set = set;
@@ -172,6 +202,8 @@ static void compare_sandbox(bench *b, pl_image_set *apart, double seconds)
         cpu[i] = y.cpu / x.cpu;
         if (x.cpu > best[0]) best[0] = x.cpu;
         if (y.cpu > best[1]) best[1] = y.cpu;
+        waits[0] += x.waits / ROUNDS;
+        waits[1] += y.waits / ROUNDS;
     }
     b->set = set;
     qsort(plain, ROUNDS, sizeof *plain, by_value);
@@ -181,9 +213,10 @@ static void compare_sandbox(bench *b, pl_image_set *apart, double seconds)
     printf(
         "loader to %s batches %6.0f images/s, with data.sandbox %6.0f images/s, %d threads each: "
         "ratio %.3f (median of %d pairs; %.3f to %.3f), of processor time %.3f, of the least "
-        "processor time %.3f\n",
+        "processor time %.3f; waits per image %.2f and %.2f\n",
         b->u8 ? "u8" : "f32", plain[ROUNDS / 2], boxed[ROUNDS / 2], b->workers, ratio[ROUNDS / 2],
-        ROUNDS, ratio[0], ratio[ROUNDS - 1], cpu[ROUNDS / 2], best[1] / best[0]);
+        ROUNDS, ratio[0], ratio[ROUNDS - 1], cpu[ROUNDS / 2], best[1] / best[0],
+        waits[0], waits[1]);
 }
 
 static bool read_files(bench *b)
@@ -244,9 +277,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", pl_error_text());
         apart = NULL;
     }
+    bool only_sandbox = argc > 5 && strcmp(argv[5], "sandbox") == 0;
     for (int u8 = 0; u8 < 2; u8++) {
         b.u8 = u8;
-        compare(&b, seconds);
+        if (!only_sandbox) compare(&b, seconds);
         if (apart) compare_sandbox(&b, apart, seconds);
     }
     return 0;
