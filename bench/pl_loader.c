@@ -215,8 +215,8 @@ static void compare_sandbox(bench *b, pl_image_set *apart, double seconds)
         "ratio %.3f (median of %d pairs; %.3f to %.3f), of processor time %.3f, of the least "
         "processor time %.3f; waits per image %.2f and %.2f\n",
         b->u8 ? "u8" : "f32", plain[ROUNDS / 2], boxed[ROUNDS / 2], b->workers, ratio[ROUNDS / 2],
-        ROUNDS, ratio[0], ratio[ROUNDS - 1], cpu[ROUNDS / 2], best[1] / best[0],
-        waits[0], waits[1]);
+        ROUNDS, ratio[0], ratio[ROUNDS - 1], cpu[ROUNDS / 2], best[1] / best[0], waits[0],
+        waits[1]);
 }
 
 static bool read_files(bench *b)

@@ -79,7 +79,7 @@ static note notes[NOTES];
 static int n_files, n_notes, kinds;
 static long at, count;
 static size_t only_bytes; /* FAULT_BYTES; 0: any */
-static bool elsewhere; /* this process is not the one that FAULT_RANK names */
+static bool elsewhere;    /* this process is not the one that FAULT_RANK names */
 static const char *name, *action;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 

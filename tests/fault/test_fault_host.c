@@ -215,9 +215,9 @@ TEST(fault_sparse_files_are_not_read_for_their_checksums)
     CHECK_MSG(r.code == 0, "%d: %s", r.code, r.err);
     CHECK_RUN(cli_run("cd %s && timeout 30 $P inspect a.onnx", pl_test_dir()), 6,
               "a.onnx is damaged: it has 4398046511104 bytes, but only");
-    CHECK_RUN(cli_run("cd %s && truncate -s 4T run/events.* && timeout 30 $P inspect run",
-                      pl_test_dir()),
-              6, "are on the disk");
+    CHECK_RUN(
+        cli_run("cd %s && truncate -s 4T run/events.* && timeout 30 $P inspect run", pl_test_dir()),
+        6, "are on the disk");
 }
 
 /* `ulimit -t` would kill without a word: the run stops in time, and saves. */
