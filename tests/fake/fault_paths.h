@@ -26,8 +26,8 @@ static void read_path_settings(void)
     by_path = kinds == ALLOC && (one || getenv("FAULT_PATHS"));
 }
 
-/* A return address: its place in its file, and whether the file is the program or a plug-in. Looking
- * it up takes most of the time of a path, so places that were seen are kept. */
+/* A return address: its place in its file, and whether the file is the program or a plug-in.
+ * Looking it up takes most of the time of a path, so places that were seen are kept. */
 typedef struct seen {
     void *frame; /* NULL: none */
     uint64_t place;
