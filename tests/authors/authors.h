@@ -30,17 +30,23 @@
 /* Tolerances, relative to the largest value of the tensor, to the sketch's norm, or to the term.
  *
  * A system is compared in f32. Where a line is beyond its tolerance, the whole system is computed
- * once more in f64: rounding vanishes there, a wrong formula does not. Such a line agrees if our
- * f64 is within its bound and our f32 within AUTHORS_ROUNDING times the bound: the tolerance plus
- * the error of the authors' f32, stated by about.json or measured here. Measured: every weight and
- * every real input of a step is moved by AUTHORS_NUDGE times its own size, up or down,
- * AUTHORS_DRAWS times, and our f64 computed again; the error is the most that the line's
- * difference moves. A wrong formula is far from the authors' numbers and stays there. Causes are
- * sorts and ReLUs that rounding turns over, norms over two values, and sums that cancel. The line
- * shows the difference of f64 and the bound. */
+ * once more in f64: rounding vanishes there, a wrong formula does not. Causes are norms over two
+ * values and sums that cancel, where rounding moves a line a little, and sorts and ReLUs that
+ * rounding turns over, where the line jumps. Both are measured by draws: our f64 computed again
+ * with every weight moved by AUTHORS_NUDGE times its own size, up or down; every second draw moves
+ * the real inputs of the steps, too. Such a line agrees if both hold:
+ *
+ *   - our f64 is within the bound, or a draw is within the tolerance and the stated error;
+ *   - our f32 is within AUTHORS_ROUNDING times the bound, or its difference is that of our f64
+ *     or of a draw, within the tolerance and the stated error.
+ *
+ * The bound is the tolerance plus the error of the authors' f32: the one that about.json states,
+ * or the most that moved weights move the line's difference. Moved inputs do not raise it: a jump
+ * must be met, not covered. A wrong formula is far from the authors' numbers and stays there. The
+ * line shows the difference of f64 and the bound. */
 #define AUTHORS_ROUNDING 5
 #define AUTHORS_NUDGE    0x1p-22 /* four units in the last place of f32 */
-#define AUTHORS_DRAWS    8
+#define AUTHORS_DRAWS    16
 #define AUTHORS_OUTPUT   1e-5
 #define AUTHORS_TERM     5e-6
 #define AUTHORS_GRADIENT 5e-5
@@ -51,8 +57,10 @@
 typedef struct authors_entry {
     char what[128], note[640];
     double difference, tolerance;
-    double moved; /* by rounding, in f64; 0: not measured */
-    bool failed;  /* a comparison that could not be made */
+    double moved; /* most that moved weights move the difference, in f64; 0: not measured */
+    double drawn[AUTHORS_DRAWS]; /* the difference in f64 of each draw */
+    int n_drawn;
+    bool failed; /* a comparison that could not be made */
 } authors_entry;
 
 typedef struct authors {
@@ -64,7 +72,7 @@ typedef struct authors {
     pl_arena mem;         /* until the system is done */
     bool quiet;           /* print only lines that differ */
     bool wide;            /* compute in f64 */
-    int draw;             /* of moved weights, from 1; 0: weights as they are */
+    int draw;             /* from 1: what is moved; 0: weights and inputs as they are */
     authors_entry *entry; /* the lines so far */
     int n_entries;
     int lines, bad;
@@ -88,6 +96,15 @@ void authors_line(authors *a, const char *what, double difference, double tolera
                   const char *note);
 /* A comparison that could not be made. */
 void authors_fail(authors *a, const char *what, const char *fmt, ...) PL_PRINTF(3, 4);
+/* Adds a draw to a line of f64; now: the same line in this draw. */
+void authors_drawn(authors_entry *precise, const authors_entry *now, bool inputs);
+/* Whether a line agrees; precise: the same line in f64, NULL: there is none. */
+bool authors_agree(const authors *a, const authors_entry *e, const authors_entry *precise);
+/* Draws 2k - 1 and 2k move the weights in the same way; draw 2k moves the inputs, too. */
+static inline bool authors_draw_moves_inputs(int draw)
+{
+    return draw > 0 && draw % 2 == 0;
+}
 /* A scalar. */
 void authors_term(authors *a, const char *what, double got, double want, double tolerance);
 

@@ -60,7 +60,7 @@ pl_run *authors_run_open(authors *a, const char *config, const authors_keys *k, 
     pl_run *run = NULL;
     pl_status rc = pl_run_open(config, k->text, k->n, &run);
     if (rc == PL_OK) rc = start(run, f64 || a->wide);
-    if (rc == PL_OK && a->draw) rc = nudge(run, a->draw);
+    if (rc == PL_OK && a->draw) rc = nudge(run, (a->draw + 1) / 2);
     if (rc == PL_OK) return run;
     authors_fail(a, config, "%s", pl_error_text());
     pl_run_free(run);
@@ -88,8 +88,8 @@ void authors_set_values(const authors_program *p, const char *input, const doubl
                      p->name ? p->name : "train", (long long)n);
         return;
     }
-    /* a draw moves real inputs as it moves weights; whole numbers stay */
-    double by = p->a->draw && type.dtype == PL_F64 ? AUTHORS_NUDGE : 0;
+    /* whole numbers stay */
+    double by = authors_draw_moves_inputs(p->a->draw) && type.dtype == PL_F64 ? AUTHORS_NUDGE : 0;
     for (int64_t i = 0; i < n; i++)
         pl_elem_set(type.dtype, to, i,
                     x[i] * (1 + by * authors_sign((uint64_t)i, (uint64_t)p->a->draw)));

@@ -119,6 +119,45 @@ TEST(authors_notice_one_other_weight)
     CHECK_MSG(bad >= 4, "%d of %d lines differ", bad, lines);
 }
 
+/* A pair of sorted values that rounding turns over moves a gradient from 1e-6 to 3e-2 in one draw
+ * of moved inputs. */
+TEST(authors_meet_a_jump_by_rounding_and_do_not_cover_less)
+{
+    authors a = {.system = "lgt"};
+    authors_entry f32 = {.what = "grad", .difference = 3e-2, .tolerance = 5e-5};
+    authors_entry f64 = {.what = "grad", .difference = 1e-6, .tolerance = 5e-5};
+    authors_entry still = {.what = "grad", .difference = 1e-5},
+                  jumped = {.what = "grad", .difference = 3.001e-2};
+    CHECK(!authors_agree(&a, &f32, NULL));
+    authors_drawn(&f64, &still, false);
+    CHECK(!authors_agree(&a, &f32, &f64));
+    authors_drawn(&f64, &jumped, true);
+    CHECK(authors_agree(&a, &f32, &f64));
+    f32.difference = 2e-2; /* below the jump: another error */
+    CHECK(!authors_agree(&a, &f32, &f64));
+    f32.difference = 3e-2; /* the authors' f32 jumped: f64 meets it in a draw */
+    f64.difference = 3e-2;
+    f64.drawn[1] = 1e-5;
+    CHECK(authors_agree(&a, &f32, &f64));
+    f64.drawn[0] = f64.drawn[1] = 1e-2; /* a wrong formula: no draw meets the authors' number */
+    CHECK(!authors_agree(&a, &f32, &f64));
+}
+
+/* Where rounding moves a line a little in every draw, the largest move of moved weights counts. */
+TEST(authors_error_of_f32_is_measured_by_moved_weights)
+{
+    authors a = {.system = "cloud"};
+    authors_entry f32 = {.what = "grad", .difference = 6e-4, .tolerance = 5e-5};
+    authors_entry f64 = {.what = "grad", .difference = 3.7e-4, .tolerance = 5e-5};
+    authors_entry moved = {.what = "grad", .difference = 8e-4}; /* by 4.3e-4 */
+    authors_drawn(&f64, &moved, true);
+    CHECK(!authors_agree(&a, &f32, &f64));
+    authors_drawn(&f64, &moved, false);
+    CHECK(authors_agree(&a, &f32, &f64));
+    f32.difference = 5.1 * (5e-5 + 4.3e-4);
+    CHECK(!authors_agree(&a, &f32, &f64));
+}
+
 TEST(authors_need_a_folder_with_a_known_system)
 {
     int lines, bad;
