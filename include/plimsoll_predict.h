@@ -81,6 +81,11 @@ PL_API pl_status pl_predict_pictures(pl_prediction *p, int64_t *n) PL_MUST_USE;
  * may be NULL, else the file's header is read. */
 PL_API pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **name, int *width,
                                     int *height) PL_MUST_USE;
+/* Writes the path of the result of picture i, as pl_predict_path does: the picture's path with
+ * `ending` (".png") in place of its own. Where that is the path of another picture's result, too
+ * (x.gif beside x.jpg), `ending` follows the whole path: x.gif.png, x.jpg.png. */
+PL_API pl_status pl_predict_result(pl_prediction *p, int64_t i, const char *ending, char *path,
+                                   size_t cap) PL_MUST_USE;
 /* Reads pictures [first, first + n) into rows [0, n) of the main program's inputs that
  * pl_image_feed.images names, as evaluations read them. ok[k]: whether picture first + k could be
  * read; with data.on_bad=fail one that could not fails the call, otherwise it is counted. */

@@ -62,15 +62,13 @@ static pl_status build(pl_builder *b)
 }
 
 /* ---- pictures out ----------------------------------------------------------------------- */
-/* Writes row `row` of the output image, black -1 and white 1, as NAME.png. */
-static pl_status save(pl_prediction *p, int64_t row, const char *name)
+/* Writes row `row` of the output image, black -1 and white 1. */
+static pl_status save(pl_prediction *p, int64_t row, const char *path)
 {
     pl_type t;
-    char path[4096];
     const float *x = pl_predict_get(p, NULL, "image", &t);
     int64_t n = t.dim[1] * t.dim[2] * 3;
-    pl_status rc = pl_predict_path(p, name, path, sizeof path);
-    if (rc != PL_OK) return rc;
+    pl_status rc = PL_OK;
     uint8_t *rgb = malloc((size_t)n);
     if (!rgb) return PL_ERR_MEMORY;
     for (int64_t i = 0; i < n && rc == PL_OK; i++) {
@@ -79,25 +77,11 @@ static pl_status save(pl_prediction *p, int64_t row, const char *name)
             rc = pl_fail(PL_ERR_NUMERIC,
                          "%s: the network's outputs are not finite: its weights "
                          "are damaged, or its training diverged",
-                         name);
+                         path);
         rgb[i] = (uint8_t)(v <= 0 ? 0 : v >= 255 ? 255 : v + 0.5);
     }
     if (rc == PL_OK) rc = pl_png_save(path, (int)t.dim[2], (int)t.dim[1], 3, rgb);
     free(rgb);
-    return rc;
-}
-
-/* The path with .png in place of its ending. */
-static pl_status save_as(pl_prediction *p, int64_t row, const char *path)
-{
-    const char *dot = strrchr(path, '.'), *slash = strrchr(path, '/');
-    size_t stem = dot && (!slash || dot > slash) ? (size_t)(dot - path) : strlen(path);
-    char *name = malloc(stem + sizeof ".png");
-    if (!name) return PL_ERR_MEMORY;
-    memcpy(name, path, stem);
-    memcpy(name + stem, ".png", sizeof ".png");
-    pl_status rc = save(p, row, name);
-    free(name);
     return rc;
 }
 
@@ -112,13 +96,13 @@ static pl_status reconstruct(pl_prediction *p)
     if (!ok) return PL_ERR_MEMORY;
     for (int64_t at = 0; at < n && rc == PL_OK; at += t.dim[0]) {
         int rows = (int)(n - at < t.dim[0] ? n - at : t.dim[0]);
-        const char *name;
+        char path[4096];
         rc = pl_predict_read(p, at, rows, ok);
         if (rc == PL_OK) rc = pl_predict_run(p, NULL);
         for (int i = 0; i < rows && rc == PL_OK; i++) {
             if (!ok[i]) continue;
-            rc = pl_predict_picture(p, at + i, &name, NULL, NULL);
-            if (rc == PL_OK) rc = save_as(p, i, name);
+            rc = pl_predict_result(p, at + i, ".png", path, sizeof path);
+            if (rc == PL_OK) rc = save(p, i, path);
         }
         if (rc == PL_OK) rc = pl_predict_progress(p, at + rows, n);
     }
@@ -182,9 +166,10 @@ static pl_status sample(job *j, int64_t first, int rows, float *text, const pl_t
     memcpy(pl_predict_set(j->p, NULL, "tokens", NULL), j->x, pl_type_bytes(&j->tokens));
     rc = pl_predict_run(j->p, NULL);
     for (int i = 0; i < rows && rc == PL_OK; i++) {
-        char name[32];
+        char name[32], path[4096];
         snprintf(name, sizeof name, "%06lld.png", (long long)(first + i));
-        rc = save(j->p, i, name);
+        rc = pl_predict_path(j->p, name, path, sizeof path);
+        if (rc == PL_OK) rc = save(j->p, i, path);
         if (rc == PL_OK)
             rc = pl_predict_write(j->p, "tokens.npy", j->x + i * per, (size_t)per * sizeof *j->x);
     }

@@ -269,30 +269,27 @@ static pl_status read_latent(job *j, int64_t i, float *x, bool *ok)
 }
 
 /* ---- results ---------------------------------------------------------------------------- */
-/* Name of result i below --out: the input's, or its number, with this ending. */
-static pl_status result_name(job *j, int64_t i, const char *ending, char *name, size_t cap)
+/* Path of the picture of result i: named like the input, or by its number. */
+static pl_status picture_path(job *j, int64_t i, char *path, size_t cap)
 {
-    const char *of = NULL;
-    pl_status rc = PL_OK;
-    if (j->file)
-        of = strrchr(j->file[i], '/') ? strrchr(j->file[i], '/') + 1 : j->file[i];
-    else if (j->rows < 0)
-        rc = pl_predict_picture(j->p, i, &of, NULL, NULL);
-    if (rc != PL_OK) return rc;
-    const char *dot = of ? strrchr(of, '.') : NULL;
-    int n = of ? snprintf(name, cap, "%.*s%s", (int)(dot ? dot - of : (long)strlen(of)), of, ending)
-               : snprintf(name, cap, "%06lld%s", (long long)i, ending);
-    return n >= (int)cap ? pl_fail(PL_ERR_IO, "%.100s...: the path is too long", of) : PL_OK;
+    char name[2048];
+    if (!j->file && j->rows < 0) return pl_predict_result(j->p, i, ".png", path, cap);
+    const char *of = j->file ? j->file[i] : "", *slash = strrchr(of, '/'), *dot = strrchr(of, '.');
+    if (slash) of = slash + 1;
+    int n = j->file ? snprintf(name, sizeof name, "%.*s.png",
+                               (int)(dot > of ? dot - of : (long)strlen(of)), of)
+                    : snprintf(name, sizeof name, "%06lld.png", (long long)i);
+    if (n >= (int)sizeof name) return pl_fail(PL_ERR_IO, "%.100s...: the path is too long", of);
+    return pl_predict_path(j->p, name, path, cap);
 }
 
 static pl_status decode(job *j, int64_t i, const float *x)
 {
-    char name[2048], path[4096];
+    char path[4096];
     pl_type t;
     memcpy(pl_predict_set(j->p, "decode", "latent", NULL), x, (size_t)j->size * sizeof *x);
     pl_status rc = pl_predict_run(j->p, "decode");
-    if (rc == PL_OK) rc = result_name(j, i, ".png", name, sizeof name);
-    if (rc == PL_OK) rc = pl_predict_path(j->p, name, path, sizeof path);
+    if (rc == PL_OK) rc = picture_path(j, i, path, sizeof path);
     if (rc != PL_OK) return rc;
     const float *image = pl_predict_get(j->p, "decode", "image", &t);
     for (int64_t k = 0; k < t.dim[1] * t.dim[2] * 3; k++) {
@@ -349,11 +346,10 @@ static pl_status encode_all(job *j)
 {
     pl_status rc = pl_predict_pictures(j->p, &j->total);
     for (int64_t i = 0; i < j->total && rc == PL_OK; i++) {
-        char name[2048], path[4096];
+        char path[4096];
         bool ok;
         rc = encode(j, i, j->x, &ok);
-        if (rc == PL_OK && ok) rc = result_name(j, i, ".pt", name, sizeof name);
-        if (rc == PL_OK && ok) rc = pl_predict_path(j->p, name, path, sizeof path);
+        if (rc == PL_OK && ok) rc = pl_predict_result(j->p, i, ".pt", path, sizeof path);
         if (rc == PL_OK && ok) rc = lgt_pt_write(path, j->shape, j->x);
         if (rc == PL_OK) rc = pl_predict_progress(j->p, i + 1, j->total);
     }

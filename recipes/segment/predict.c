@@ -85,14 +85,7 @@ static pl_status write_mask(pl_prediction *p, int64_t i, const float *logits, co
     m.value = pl_config_ints(pl_predict_config(p), "data.mask_values", &m.n_values);
     pl_status rc = pl_predict_picture(p, i, &name, &m.w, &m.h);
     if (rc != PL_OK) return rc;
-    const char *dot = strrchr(name, '.');
-    size_t stem = dot ? (size_t)(dot - name) : strlen(name);
-    char *file = malloc(stem + sizeof ".png");
-    if (!file) return PL_ERR_MEMORY;
-    memcpy(file, name, stem);
-    memcpy(file + stem, ".png", sizeof ".png");
-    rc = pl_predict_path(p, file, path, sizeof path);
-    free(file);
+    rc = pl_predict_result(p, i, ".png", path, sizeof path);
     if (rc != PL_OK) return rc;
     m.row = malloc((size_t)m.w);
     if (!m.row) return PL_ERR_MEMORY;

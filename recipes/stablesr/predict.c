@@ -363,14 +363,10 @@ static pl_status finish(job *j)
 }
 
 /* ---- all pictures ----------------------------------------------------------------------- */
-static pl_status save(job *j, const char *name)
+static pl_status save(job *j, int64_t i)
 {
-    char file[PATH_BYTES], path[2 * PATH_BYTES];
-    const char *dot = strrchr(name, '.');
-    int n =
-        snprintf(file, sizeof file, "%.*s.png", (int)(dot ? dot - name : (long)strlen(name)), name);
-    if (n >= (int)sizeof file) return pl_fail(PL_ERR_IO, "%.100s...: the path is too long", name);
-    pl_status rc = pl_predict_path(j->p, file, path, sizeof path);
+    char path[2 * PATH_BYTES];
+    pl_status rc = pl_predict_result(j->p, i, ".png", path, sizeof path);
     return rc == PL_OK ? pl_png_save(path, (int)j->out_w, (int)j->out_h, COLOURS, j->bytes) : rc;
 }
 
@@ -390,7 +386,7 @@ static pl_status restore(job *j, int64_t i)
         if (rc == PL_OK) rc = sample(j);
         if (rc == PL_OK) rc = decode(j);
         if (rc == PL_OK) rc = finish(j);
-        if (rc == PL_OK) rc = save(j, name);
+        if (rc == PL_OK) rc = save(j, i);
     }
     release(j);
     return rc == PL_OK ? pl_predict_progress(j->p, i + 1, j->pictures) : rc;

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,7 +59,7 @@ static pl_status add_indexed(pl_st_set *s, const char *index, json_t *map)
     return PL_OK;
 }
 
-static pl_status open_files(pl_st_set *s)
+static pl_status open_each(pl_st_set *s)
 {
     s->file = pl_arena_new(&s->mem, pl_st_reader *, (size_t)s->n + 1);
     if (!s->file) return PL_ERR_MEMORY;
@@ -66,6 +67,12 @@ static pl_status open_files(pl_st_set *s)
         PL_TRY(pl_st_open(s->path[i], &s->file[i]));
         PL_TRY(pl_st_verify(s->file[i], NULL));
     }
+    return PL_OK;
+}
+
+/* Refuses a tensor that two files have. */
+static pl_status check_names(const pl_st_set *s)
+{
     for (int i = 0; i < s->n; i++)
         for (int k = 0; k < pl_st_count(s->file[i]); k++) {
             int at = i;
@@ -75,6 +82,12 @@ static pl_status open_files(pl_st_set *s)
                        s->path[at], s->path[i]);
         }
     return PL_OK;
+}
+
+static pl_status open_files(pl_st_set *s)
+{
+    PL_TRY(open_each(s));
+    return check_names(s);
 }
 
 static pl_status check_index(const pl_st_set *s, const char *index, json_t *map)
@@ -129,6 +142,34 @@ static bool has_tail(const char *name, const char *const *tail)
     return false;
 }
 
+/* Whether a path is that of a variant of a file, as diffusers names variants: x.fp16.safetensors of
+ * x.safetensors. */
+static bool is_variant(const char *path, const char *of)
+{
+    size_t same = 0;
+    while (of[same] && path[same] == of[same]) same++;
+    while (same && path[same - 1] != '.') same--; /* "x." */
+    const char *dot = strchr(path + same, '.');   /* behind the word */
+    return same && dot > path + same && strcmp(dot + 1, of + same) == 0;
+}
+
+/* Leaves out variants whose tensors the plain file has, too. */
+static void drop_variants(pl_st_set *s)
+{
+    for (int i = 0; i < s->n; i++)
+        for (int k = 0; k < s->n; k++) {
+            if (!is_variant(s->path[i], s->path[k]) || !pl_st_count(s->file[i]) ||
+                !pl_st_find(s->file[k], pl_st_at(s->file[i], 0)->name))
+                continue;
+            pl_st_close(s->file[i]);
+            s->n--;
+            memmove(s->path + i, s->path + i + 1, (size_t)(s->n - i) * sizeof *s->path);
+            memmove(s->file + i, s->file + i + 1, (size_t)(s->n - i) * sizeof *s->file);
+            i--;
+            break;
+        }
+}
+
 /* Finds the index and the files of one kind. */
 static pl_status list_folder(pl_st_set *s, DIR *d, const char *folder, int kind, const char **index)
 {
@@ -137,13 +178,34 @@ static pl_status list_folder(pl_st_set *s, DIR *d, const char *folder, int kind,
         if (e->d_name[0] == '.' || (!lists && !has_tail(e->d_name, tails[kind]))) continue;
         char *path = pl_arena_printf(&s->mem, "%s/%s", folder, e->d_name);
         if (!path) return PL_ERR_MEMORY;
-        PL_FAIL_IF(lists && *index, PL_ERR_FILE, "%s has two indexes: name one of them", folder);
+        if (lists && *index && is_variant(path, *index)) continue;
+        PL_FAIL_IF(lists && *index && !is_variant(*index, path), PL_ERR_FILE,
+                   "%s has two indexes: name one of them", folder);
         if (lists)
             *index = path;
         else
             PL_TRY(add_path(s, path));
     }
     return PL_OK;
+}
+
+/* Fails for a folder without weights; the message names the folders inside it. */
+static pl_status fail_empty(pl_st_set *s, const char *folder)
+{
+    char names[256] = "";
+    size_t at = 0;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (e->d_name[0] == '.' || fstatat(dirfd(d), e->d_name, &st, 0) != 0) continue;
+        if (S_ISDIR(st.st_mode) && add_path(s, e->d_name) != PL_OK) break;
+    }
+    if (d) closedir(d);
+    if (s->n) qsort(s->path, (size_t)s->n, sizeof *s->path, by_text);
+    for (int i = 0; i < s->n && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", s->path[i]);
+    PL_FAIL(PL_ERR_FILE, "%s holds no .safetensors, .bin, .pt, .pth or .ckpt%s%s%s", folder,
+            s->n ? "; name one of its folders: " : "", names, at < sizeof names ? "" : ", ...");
 }
 
 static pl_status open_folder(pl_st_set *s, const char *folder)
@@ -160,9 +222,11 @@ static pl_status open_folder(pl_st_set *s, const char *folder)
         s->n = 0;
         return open_index(s, index);
     }
-    PL_FAIL_IF(!s->n, PL_ERR_FILE, "%s holds no .safetensors, .bin, .pt, .pth or .ckpt", folder);
+    if (!s->n) return fail_empty(s, folder);
     qsort(s->path, (size_t)s->n, sizeof *s->path, by_text);
-    return open_files(s);
+    PL_TRY(open_each(s));
+    drop_variants(s);
+    return check_names(s);
 }
 
 /* ---- the set ------------------------------------------------------------------------------ */

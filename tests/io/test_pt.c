@@ -1,6 +1,7 @@
 /* test_pt.c - files of torch.save: which are read, which are refused, and which are written. The
  * files of tests/data/pt were written by PyTorch and by hand. */
 #include "base/dtype.h"
+#include "base/sys.h"
 #include "io/safetensors.h"
 #include "io/st_set.h"
 #include "plimsoll_tensors.h"
@@ -229,6 +230,65 @@ TEST(pt_a_set_reads_folders_lists_and_prefers_safetensors)
     CHECK_OK(pl_st_set_open(pl_test_dir(), &s));
     CHECK(!pl_st_set_find(s, "a", &file) && pl_st_set_find(s, "b", &file));
     pl_st_set_close(s);
+}
+
+/* Folders of diffusers hold the same weights in several formats: x.safetensors beside
+ * x.fp16.safetensors. Files with other tensors are no variants, whatever their names. */
+TEST(pt_a_set_reads_the_plain_file_of_a_folder_with_variants)
+{
+    static const char *const variants[] = {"x.fp16.safetensors", "x.safe.safetensors"};
+    float x = 1, y = 2, got = 0;
+    pl_st_set *s;
+    int file;
+    pl_tensor_data plain = {"a", PL_TYPE(PL_F32, 1), &x}, half = {"a", PL_TYPE(PL_F32, 1), &y},
+                   other = {"b", PL_TYPE(PL_F32, 1), &y};
+    CHECK_OK(pl_tensors_save(pl_test_path("x.safetensors"), &plain, 1));
+    for (int i = 0; i < 2; i++) CHECK_OK(pl_tensors_save(pl_test_path(variants[i]), &half, 1));
+    CHECK_OK(pl_tensors_save(pl_test_path("x.decoder.safetensors"), &other, 1));
+    CHECK_OK(pl_st_set_open(pl_test_dir(), &s));
+    CHECK_INT(pl_st_set_files(s), 2);
+    const pl_st_tensor *t = pl_st_set_find(s, "a", &file);
+    CHECK(t && pl_st_set_find(s, "b", &file) && pl_st_set_find(s, "a", &file));
+    CHECK_OK(pl_st_read(pl_st_set_file(s, file), t, &got, sizeof got));
+    CHECK_NEAR(got, 1, 0);
+    pl_st_set_close(s);
+
+    CHECK_OK(pl_tensors_save(pl_test_path("y.safetensors"), &half, 1)); /* not a variant of x */
+    CHECK_INT(pl_st_set_open(pl_test_dir(), &s), PL_ERR_FILE);
+    CHECK(strstr(pl_error_text(), "y.safetensors"));
+}
+
+/* A pipeline of diffusers has a folder for each network. */
+TEST(pt_a_set_names_the_folders_of_a_pipeline)
+{
+    pl_st_set *s;
+    CHECK_INT(pl_st_set_open(pl_test_dir(), &s), PL_ERR_FILE);
+    CHECK(!strstr(pl_error_text(), "folders"));
+    CHECK_OK(pl_sys_make_dirs(pl_test_path("vae")));
+    CHECK_OK(pl_sys_make_dirs(pl_test_path("unet")));
+    CHECK_INT(pl_st_set_open(pl_test_dir(), &s), PL_ERR_FILE);
+    CHECK(strstr(pl_error_text(), "name one of its folders: unet, vae"));
+}
+
+TEST(pt_a_set_reads_the_plain_index_of_a_folder_with_variants)
+{
+    static const char plain[] = "{\"weight_map\":{\"a\":\"x-1.safetensors\"}}",
+                      half[] = "{\"weight_map\":{\"b\":\"x.fp16-1.safetensors\"}}";
+    float x = 1;
+    pl_st_set *s;
+    int file;
+    pl_tensor_data a = {"a", PL_TYPE(PL_F32, 1), &x}, b = {"b", PL_TYPE(PL_F32, 1), &x};
+    CHECK_OK(pl_tensors_save(pl_test_path("x-1.safetensors"), &a, 1));
+    CHECK_OK(pl_tensors_save(pl_test_path("x.fp16-1.safetensors"), &b, 1));
+    CHECK_OK(pl_sys_write_file(pl_test_path("x.safetensors.index.json"), plain, sizeof plain - 1));
+    CHECK_OK(
+        pl_sys_write_file(pl_test_path("x.fp16.safetensors.index.json"), half, sizeof half - 1));
+    CHECK_OK(pl_st_set_open(pl_test_dir(), &s));
+    CHECK(pl_st_set_find(s, "a", &file) && !pl_st_set_find(s, "b", &file));
+    pl_st_set_close(s);
+    CHECK_OK(pl_sys_write_file(pl_test_path("y.safetensors.index.json"), plain, sizeof plain - 1));
+    CHECK_INT(pl_st_set_open(pl_test_dir(), &s), PL_ERR_FILE);
+    CHECK(strstr(pl_error_text(), "two indexes"));
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */

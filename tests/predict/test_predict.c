@@ -1,7 +1,9 @@
 /* test_predict.c - what holds for the predictions of every recipe. */
 #include "tests/lib/small_run.h"
 #include "tests/lib/test.h"
+#include "train/data/images/image_set.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A recipe of the user's own need not offer predictions. */
@@ -31,5 +33,26 @@ TEST(predict_is_offered_by_every_built_in_recipe)
         const pl_recipe *r = pl_recipe_at(i);
         CHECK_MSG(r->predict && r->predict->out && r->predict->build && r->predict->run, "%s",
                   r->name);
+    }
+}
+
+/* Every picture of a folder has a result of its own. Names are sorted as the reader sorts them. */
+TEST(predict_results_have_names_of_their_own)
+{
+    static pl_item item[] = {
+        {.name = "a.gif"},       {.name = "a.gif-2.png"}, {.name = "a.gif.jpg"},
+        {.name = "a.png"},       {.name = "b.d/b.png"},   {.name = "b.png"},
+        {.name = "c"},           {.name = "d.1.png"},     {.name = "d.2.jpg"},
+        {.name = "e.v/x"},       {.name = "e.v/y"},       {.name = "f.bmp"},
+        {.name = "f.large.bmp"}, {.name = "f.tiff"},
+    };
+    static const char *const want[] = {"a.gif", "a.gif-2", "a.gif.jpg", "a.png", "b.d/b",
+                                       "b",     "c",       "d.1",       "d.2",   "e.v/x",
+                                       "e.v/y", "f.bmp",   "f.large",   "f.tiff"};
+    pl_items items = {.item = item, .n = sizeof item / sizeof *item};
+    for (int64_t i = 0; i < items.n; i++) {
+        char got[32];
+        snprintf(got, sizeof got, "%.*s", pl__pictures_stem(&items, i), item[i].name);
+        CHECK_MSG(strcmp(got, want[i]) == 0, "%s of %s, not %s", got, item[i].name, want[i]);
     }
 }

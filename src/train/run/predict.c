@@ -309,6 +309,17 @@ pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **name, int
     return PL_OK;
 }
 
+pl_status pl_predict_result(pl_prediction *p, int64_t i, const char *ending, char *path, size_t cap)
+{
+    const pl_items *items = pl_image_set_items(p->pictures.set);
+    const char *of = items->item[i].name;
+    char name[4096];
+    int stem = pl__pictures_stem(items, i);
+    int n = snprintf(name, sizeof name, "%.*s%s", stem, of, ending);
+    PL_FAIL_IF(n < 0 || (size_t)n >= sizeof name, PL_ERR_IO, "%.100s...: the path is too long", of);
+    return pl_predict_path(p, name, path, cap);
+}
+
 static void count_bad(pl_prediction *p, int64_t picture)
 {
     if (p->info.bad++) return;

@@ -94,6 +94,9 @@ uint64_t pl__pictures_bytes(const pl_run *r);
  * training pictures (data.min_side, data.min_bytes) do not count. */
 pl_status pl__pictures_open(pl_run *r, const char *path, pl_pictures *out) PL_MUST_USE;
 void pl__pictures_close(pl_pictures *p);
+/* How many bytes of a picture's path name its result: those before its ending, or all where the
+ * shorter path could name another picture's result, too. The list was opened as plain. */
+int pl__pictures_stem(const pl_items *items, int64_t picture);
 /* Reads a picture into a row of the main program's image inputs, as evaluations read them. */
 pl_status pl__pictures_pixels(const pl_pictures *p, int64_t picture, int w, int h,
                               uint8_t *rgb) PL_MUST_USE;

@@ -52,6 +52,32 @@ void pl__pictures_close(pl_pictures *p)
     p->set = NULL;
 }
 
+/* Bytes of a path before its ending. */
+static size_t stem_of(const char *name)
+{
+    const char *dot = strrchr(name, '.'), *slash = strrchr(name, '/');
+    return dot && (!slash || dot > slash) ? (size_t)(dot - name) : strlen(name);
+}
+
+int pl__pictures_stem(const pl_items *items, int64_t picture)
+{
+    const char *name = items->item[picture].name;
+    size_t stem = stem_of(name), whole = strlen(name);
+    /* Paths of a folder are sorted: those that begin with the stem are next to each other. */
+    for (int64_t k = picture - 1; k >= 0; k--) {
+        const char *other = items->item[k].name;
+        if (strncmp(other, name, stem) != 0) break;
+        /* the picture x.gif, too, because its result may be x.gif.png */
+        if (!other[stem] || (stem_of(other) == stem && other[stem] == '.')) return (int)whole;
+    }
+    for (int64_t k = picture + 1; k < items->n; k++) {
+        const char *other = items->item[k].name;
+        if (strncmp(other, name, stem + 1) != 0) break;
+        if (stem_of(other) == stem) return (int)whole;
+    }
+    return (int)stem;
+}
+
 pl_status pl__pictures_pixels(const pl_pictures *p, int64_t picture, int w, int h, uint8_t *rgb)
 {
     pl_pixels to = {.data = rgb, .w = w, .h = h, .channels = 3, .bytes = true};
