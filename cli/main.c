@@ -51,14 +51,6 @@ static int print_include_dir(void)
     return 1;
 }
 
-/* Returns 1 instead of 0 when the output could not be written, for example to a full disk. */
-static int check_output(int code)
-{
-    bool lost = fflush(stdout) != 0 || ferror(stdout);
-    if (lost && code == 0) cli_error("cannot write to standard output: %s", strerror(errno));
-    return lost && code == 0 ? 1 : code;
-}
-
 static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
@@ -127,15 +119,27 @@ static void map_large_blocks(void)
 #endif
 }
 
+/* A program inherits blocked signals and an ignored SIGCHLD from the program that starts it (some
+ * supervisors and shells do that). A blocked SIGTERM would never arrive, and with SIGCHLD ignored
+ * the exit codes of child processes are lost. */
+static void reset_signals(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGCHLD, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 int main(int argc, char **argv)
 {
     map_large_blocks();
     hold_streams();
+    reset_signals();
     setlocale(LC_NUMERIC, "C"); /* in case that a preloaded library has set another */
     int code = check_stack(argv);
     if (code >= 0) return code;
     unsetenv(RAISED);
     raise_files();
     signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` is an error with a message */
-    return check_output(run_command(argc, argv));
+    return cli_check_output(run_command(argc, argv));
 }

@@ -146,7 +146,7 @@ void cli_parse(int argc, char **argv, const cli_help *help, void *values, cli_ar
             i++;
         } else if (!only_names && (strcmp(text, "-h") == 0 || strcmp(text, "--help") == 0)) {
             help_command(help, stdout);
-            exit(0);
+            exit(cli_check_output(0));
         } else if (!only_names && text[0] == '-' && text[1]) {
             i += take_option(argc, argv, i, help, values);
         } else if (is_override(text)) {

@@ -13,6 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
+int cli_check_output(int code)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (lost && code == 0) cli_error("cannot write to standard output: %s", strerror(errno));
+    return lost && code == 0 ? 1 : code;
+}
+
 /* ---- terminal --------------------------------------------------------------------------- */
 bool cli_terminal(FILE *f)
 {

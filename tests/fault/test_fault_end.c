@@ -61,6 +61,19 @@ TEST(fault_every_damaged_file_of_a_run_is_found)
     CHECK_RUN(fault_free("inspect run"), 0, "");
 }
 
+/* Files of the user in the run folder: not read (one cannot be), not a damage when they change. */
+TEST(fault_files_of_others_in_a_run_folder_are_left_alone)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && mkdir -p run/data && truncate -s 4T run/data/big && echo a "
+                           ">run/notes && ln -s nowhere run/link && timeout 60 $P " TRAIN
+                           "--out run && echo b >run/notes && $P report run && $P inspect run && "
+                           "grep -c -e notes -e big run/SUMS.xxh64",
+                           pl_test_dir());
+    if (strstr(r.err, "truncate")) SKIP("the file system has no files of terabytes");
+    CHECK_MSG(r.code == 1 && strstr(r.out, "\n0\n"), "%d: %s%s", r.code, r.out, r.err);
+}
+
 TEST(fault_a_damaged_result_is_made_again)
 {
     WANT_BIN();

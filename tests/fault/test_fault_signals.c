@@ -25,6 +25,24 @@ TEST(fault_a_request_in_the_first_instant_does_not_kill)
     }
 }
 
+/* Started by a program that blocks SIGTERM and ignores SIGCHLD, which its children inherit: the run
+ * stops all the same, and knows the exit code of a hook. */
+TEST(fault_signals_that_were_blocked_or_ignored_work)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    if (cli_run("env --block-signal=TERM --ignore-signal=CHLD true").code != 0)
+        SKIP("this env cannot block signals");
+    cli_result r = cli_run("cd %s && timeout --preserve-status -k 9 0.2 env --block-signal=TERM $P "
+                           "train " FAULT_NET "train.steps=100000000 checkpoint.every=0 --out run",
+                           d);
+    CHECK_MSG(r.code == 75 || r.code == 143, "exit code %d: %s", r.code, r.err);
+    CHECK_RUN(cli_run("cd %s && env --ignore-signal=CHLD $P train " FAULT_NET
+                      "train.steps=1 on_end=false --out hook",
+                      d),
+              0, "on_end failed with exit code 1");
+}
+
 /* A signal to stop at each phase of a run: a save where there is something to save, and the bits of
  * an undisturbed run after the same command. */
 TEST(fault_a_signal_in_any_phase_loses_nothing)

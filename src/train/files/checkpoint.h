@@ -25,8 +25,9 @@ pl_status pl__manifest_read(const char *dir, const char *name, const char *what,
  * first that is missing or damaged. */
 pl_status pl__manifest_verify(const char *dir, const pl_checkpoint *c,
                               const char *pattern) PL_MUST_USE;
-/* SUMS.xxh64 (folder_sums.c): adds the line of dir/name to s; of all plain files in dir and below
- * whose paths match no pattern (the list ends with NULL); writes dir/SUMS.xxh64. */
+/* SUMS.xxh64 (folder_sums.c): adds the line of dir/name to s; of all plain files in dir whose names
+ * match a pattern (the list ends with NULL), and of all below folders that do; writes
+ * dir/SUMS.xxh64. Hidden and temporary files are left out. */
 pl_status pl__sums_add(pl_str *s, const char *dir, const char *name) PL_MUST_USE;
 pl_status pl__sums_add_all(pl_str *s, const char *dir, const char *const *patterns) PL_MUST_USE;
 pl_status pl__sums_write(const char *dir, const pl_str *s) PL_MUST_USE;

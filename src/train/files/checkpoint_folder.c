@@ -447,14 +447,13 @@ pl_status pl_folder_write(pl_folder *f, const char *name, const char *text)
     return pl_sys_write_file(path, text, strlen(text));
 }
 
-/* Sums of the files that the manifest does not list, but for checkpoints, which have manifests. */
-static pl_status write_sums(const pl_folder *f, const char *const *names, int n)
+/* Sums of the files of a run that the manifest does not list. Other files in the folder are not of
+ * the run: a data set, notes, the page of `report`. They may be large or change later. */
+static pl_status write_sums(const pl_folder *f)
 {
-    const char *skip[32] = {"checkpoints", "lock", PL_FINISHED, PL_SUMS, "*.tmp-*", ".*"};
-    int k = 6;
-    for (int i = 0; i < n && k < 31; i++) skip[k++] = names[i];
+    static const char *const own[] = {"samples", "phases", "events.out.tfevents.*", NULL};
     pl_str s = PL_STR_INIT;
-    pl_status rc = pl__sums_add_all(&s, f->path, skip);
+    pl_status rc = pl__sums_add_all(&s, f->path, own);
     if (rc == PL_OK) rc = pl__sums_write(f->path, &s);
     pl_str_release(&s);
     return rc;
@@ -464,7 +463,7 @@ pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *
 {
     char path[PL_PATH_BYTES];
     PL_TRY(pl_folder_mine(f));
-    PL_TRY(write_sums(f, names, n));
+    PL_TRY(write_sums(f));
     pl_checkpoint *c = pl_sys_alloc(sizeof *c);
     if (!c) return PL_ERR_MEMORY;
     *c = *last;

@@ -65,7 +65,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static bool left_out(const char *const *patterns, const char *name)
+static bool is_listed(const char *const *patterns, const char *name)
 {
     for (int i = 0; patterns[i]; i++)
         if (fnmatch(patterns[i], name, 0) == 0) return true;
@@ -76,7 +76,7 @@ static bool left_out(const char *const *patterns, const char *name)
 typedef struct walk {
     pl_str *sums;
     const char *dir;
-    const char *const *patterns;
+    const char *const *patterns; /* of names in dir itself */
     char path[PL_PATH_BYTES];
 } walk;
 
@@ -86,7 +86,6 @@ static pl_status add_below(walk *w, const char *below, int depth);
 static pl_status add_entry(walk *w, const char *name, int depth)
 {
     struct stat st;
-    if (left_out(w->patterns, name)) return PL_OK;
     PL_TRY(pl__path(w->path, w->dir, name));
     if (lstat(w->path, &st) != 0) return PL_OK; /* it is gone */
     if (S_ISREG(st.st_mode)) return pl__sums_add(w->sums, w->dir, name);
@@ -103,11 +102,12 @@ static pl_status add_below(walk *w, const char *below, int depth)
     pl_status rc = PL_OK;
     for (int i = 0; i < n; i++) {
         const char *d = entry[i]->d_name;
+        bool counts = below[0] ? d[0] != '.' : is_listed(w->patterns, d);
+        counts = counts && fnmatch("*.tmp-*", d, 0) != 0;
         pl_str name = PL_STR_INIT;
         pl_str_addf(&name, "%s%s%s", below, below[0] ? "/" : "", d);
         if (rc == PL_OK && name.failed) rc = PL_ERR_MEMORY;
-        if (rc == PL_OK && strcmp(d, ".") != 0 && strcmp(d, "..") != 0)
-            rc = add_entry(w, name.text, depth);
+        if (rc == PL_OK && counts) rc = add_entry(w, name.text, depth);
         pl_str_release(&name);
         free(entry[i]);
     }
