@@ -95,7 +95,7 @@ void cli_put(FILE *f, const char *text);
 /* printf for a line with text of a file or a name of one: printed as by cli_put. */
 void cli_say(const char *fmt, ...) PL_PRINTF(1, 2);
 void cli_error(const char *fmt, ...) PL_PRINTF(1, 2);
-/* Returns 1, with a message, instead of 0 when standard output could not be written: a full disk. */
+/* Returns 1 instead of 0, with a message, when standard output could not be written. */
 int cli_check_output(int code);
 const char *cli_last_error(void); /* the message of the last cli_error, at most 1 KiB */
 

@@ -28,11 +28,15 @@ static char *read_text(const char *dir, const char *name)
     FILE *f = cli_open_plain(path);
     char *text = NULL;
     size_t n = 0;
+    int why = f ? 0 : errno;
     ssize_t got = f ? getdelim(&text, &n, 0, f) : -1;
     if (f) fclose(f);
     if (got >= 0) return text;
     free(text);
-    cli_error("%s has no %s: it is not a run folder of plimsoll train --out", dir, name);
+    if (why && why != ENOENT && why != ENOTDIR)
+        cli_error("cannot read %s: %s", path, why == EINVAL ? "not a plain file" : strerror(why));
+    else
+        cli_error("%s has no %s: it is not a run folder of plimsoll train --out", dir, name);
     return NULL;
 }
 

@@ -75,6 +75,7 @@ TEST(fault_a_pipe_in_a_run_folder_is_refused_without_waiting)
                     pl_test_dir(), name[i], name[i]);
         CHECK_MSG(r.code == 1 && strstr(r.err, name[i]), "%s: exit code %d: %s", name[i], r.code,
                   r.err);
+        CHECK_MSG(!strstr(r.err, "has no"), "%s", r.err); /* it is there */
     }
 }
 
