@@ -39,7 +39,7 @@ PROGRAM   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/program/*.c))
 
 # ---- plug-ins -----------------------------------------------------------------------------------
 # CUDA. CUDA_ARCHS: numbers of sm_ targets, or "all". Without it, those of this machine's GPUs that nvcc knows, or 90 (H100); with CI=true and
-# no GPU none: nothing runs there, so kernels are compiled to PTX with few optimisations, in a fifth of nvcc's time. GPUs that are not named
+# no GPU none: nothing runs there, so kernels are compiled to PTX without optimisation, in a quarter of nvcc's time. GPUs that are not named
 # run PTX, which their driver compiles: for 8.0 and newer, or for 7.5 and newer (T4) if CUDA_ARCHS has 75.
 ifndef CUDA_ARCHS
 CUDA_ARCHS := $(if $(PACKAGE),75 90,$(or $(filter $(patsubst compute_%,%,$(if $(CUDA_HOME),$(shell $(NVCC) --list-gpu-arch 2>/dev/null))),$(sort \
@@ -52,7 +52,7 @@ PLUGIN     := $(if $(filter CUDA,$(FOUND)),$(CUDA_DIR)/libplimsoll_cuda.so)
 CUDA_OBJ   := $(patsubst %.c,$(CUDA_DIR)/%.o,$(call find_c,src/cuda)) $(patsubst %,$(CUDA_DIR)/%.o,$(wildcard src/cuda/*/*.cu))
 NVCC_SMALL := $(if $(PACKAGE),$(shell $(NVCC) --help | grep -q -e '--compress-mode' && echo -compress-mode=size))
 # PTX of 8.0 and all code for newer GPUs come from one front-end pass, half of the work of two: both have the same instructions.
-NVCC_FLAGS  = -std=c++17 $(if $(CUDA_ARCHS),-O3,-O1 -Xcicc -O1) -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc -MMD -MP \
+NVCC_FLAGS  = -std=c++17 $(if $(CUDA_ARCHS),-O3,-O0 -Xcicc -O0) -fmad=false -Xcompiler -fPIC,-ffp-contract=off,-fno-math-errno -Iinclude -Isrc -MMD -MP \
  $(NVCC_CODE) $(NVCC_SMALL) $(CUDA_FLAGS)
 NVCC_CODE   = $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a)))
