@@ -20,7 +20,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
  -Wno-unknown-warning-option -Wno-format-truncation -Wno-enum-float-conversion -Wno-pass-failed \
  $(if $(SAN),,-Wframe-larger-than=8192) $(if $(DEV)$(CI),-Werror)
 SAN_FLAGS := $(if $(SAN),-fno-omit-frame-pointer -fsanitize=$(SAN) -fno-sanitize-recover=all)
-CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(if $(SAN),-O1,-O2) -g$(if $(CI),1) $(SAN_FLAGS) $(WARN) -fno-common -fPIC \
+CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(if $(SAN),-O1,-O2) -g$(if $(CI),0) $(SAN_FLAGS) $(WARN) -fno-common -fPIC \
  -fvisibility=hidden -ffp-contract=off -fno-math-errno -Iinclude -Isrc -I. -MMD -MP $(CFLAGS)
 # Kernels: more unrolling and vectorising, never -ffast-math (results must not depend on grouping).
 KERNEL := $(if $(SAN),,-O3 -fno-trapping-math)
@@ -94,7 +94,7 @@ define c_rule
 $(1)/%.o: %.c | build/deps.ok
 	$$(call say,cc $$<)
 	@$(CC) $$(CFLAGS_ALL) $$(if $$(filter src/cpu/% src/ops/% src/data/% src/plan/pack/%,$$<),$(KERNEL)) \
- $$(if $$(filter tests/%,$$<),-O1 -g1) -c -o $$@ $$<
+ $$(if $$(filter tests/%,$$<),-O1 -g$(if $(CI),0,1)) -c -o $$@ $$<
 endef
 $(foreach d,$(sort $(BUILD) $(CUDA_DIR)),$(eval $(call c_rule,$(d))))
 $(CUDA_DIR)/%.cu.o: %.cu

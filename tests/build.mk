@@ -13,7 +13,7 @@ SIM_OBJ   := $(patsubst %,$(BUILD)/cudasim/%.o,$(wildcard tests/cudasim/*.cpp te
  $(shell grep -l '"cuda/\(device/launch\|ops/merge\).h"' src/cuda/*/*.cu) \
  $(shell grep -LE '"cuda/(conv/conv|device/dnn)_graph.h"' src/cuda/conv/*.c src/cuda/matmul/*.c src/cuda/attention/*.c))
 SIM_CXX   ?= $(if $(filter clang%,$(notdir $(CC))),$(subst clang,clang++,$(CC)),$(CXX))
-SIM_FLAGS := -x c++ -std=c++17 -O1 -g1 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno \
+SIM_FLAGS := -x c++ -std=c++17 -O1 -g$(if $(CI),0,1) -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno \
  -fno-exceptions -fno-rtti -fno-threadsafe-statics -Wall -Wextra -Wshadow -Wno-unknown-pragmas -Wno-pass-failed \
  $(if $(DEV)$(CI),-Werror) -Iinclude -Isrc -Itests/cudasim -I. -MMD -MP \
  $(if $(filter-out thread,$(SAN)),$(SAN_FLAGS) $(if $(filter clang%,$(notdir $(CC))),-fno-sanitize=function))

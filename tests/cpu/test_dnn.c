@@ -414,7 +414,7 @@ TEST(dnn_runs_allocate_nothing)
         uint64_t allocs = 1;
         bool same = true;
         pl_threads_set(many[i]);
-        bool ok = kit_rounds(12, &allocs, &same);
+        bool ok = kit_rounds(pl_test_long() ? 12 : 4, &allocs, &same);
         pl_threads_set(threads);
         CHECK_MSG(ok && same && allocs == 0, "%d threads: ran %d, same %d, %llu allocations",
                   many[i], ok, same, (unsigned long long)allocs);

@@ -247,6 +247,7 @@ void cuda_op_check_case(const pl_op *op, const pl_case *cs, int index)
     bool swaps = false;
     for (int i = 0; i < PL_CASE_IN && cs->in[i]; i++) swaps |= strncmp(cs->in[i], "f32", 3) == 0;
     for (int d = 0; d < (swaps ? 4 : 1); d++) {
+        if (!pl_test_long() && d > 0 && d != 1 + index % 3) continue; /* one beside f32 */
         inst t;
         if (op_inst_new(&t, op, cs, dtypes[d], index))
             check_inst(&t, cs);

@@ -325,7 +325,7 @@ TEST(cuda_group_networks_match_the_cpu)
     static const pl_dtype low[] = {PL_F32, PL_F16, PL_BF16};
     for (size_t i = 0; i < sizeof nets / sizeof *nets; i++)
         for (int d = 0; d < 3; d++) {
-            if (!pl_test_long() && (int)i % 3 != d) continue;
+            if (!pl_test_long() && (i % 2 || (int)i % 3 != d)) continue;
             CHECK(check_network(&nets[i], low[d], pl_test_long() ? 1 : 40));
         }
 }

@@ -36,7 +36,7 @@ static void losses(const char *out, char *to, size_t cap)
 TEST(odd_networks_train_to_the_same_bits_under_every_plan)
 {
     WANT_BIN();
-    int nets = pl_test_long() ? 200 : 4, again = 0;
+    int nets = pl_test_long() ? 200 : 3, again = 0;
 
     for (int net = 0; net < nets; net++) {
         char all[1024], least[1024], keys[64];

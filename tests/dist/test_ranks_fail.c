@@ -215,7 +215,6 @@ TEST(ranks_fail_when_their_launcher_is_killed)
               "%s", r.err);
 }
 
-/* A few of the kills of tools/ranks/kill: a resumed run has the bits of an undisturbed run. */
 /* Suspended ranks cannot end by themselves: the kernel ends them with mpirun, and mpirun with the
  * process that was started. Their shared memory is removed by the next launch. */
 TEST(ranks_fail_with_the_process_that_started_them)
@@ -235,18 +234,19 @@ TEST(ranks_fail_with_the_process_that_started_them)
     CHECK_MSG(r.code == 0 && !strstr(r.out, "/dev/shm/plimsoll-0"), "%s%s", r.out, r.err);
 }
 
+/* A few of the kills of tools/ranks/kill: a resumed run has the bits of an undisturbed run. */
 TEST(ranks_fail_and_resume_to_the_same_bits)
 {
     WANT_LIB();
     int kills = pl_test_long() ? 20 : 1;
-    CHECK_INT(SH("launch own 3 calm train.steps=40 checkpoint.every=5; wait $job").code, 0);
+    CHECK_INT(SH("launch own 3 calm train.steps=20 checkpoint.every=5; wait $job").code, 0);
 
     for (int i = 0; i < kills; i++) {
         /* During a save: a folder that is being written has such a name. */
         cli_result r = SH(
-            "launch own 3 x train.steps=40 checkpoint.every=5 --fresh; while kill -0 $job; do ls x/checkpoints/.tmp-* "
+            "launch own 3 x train.steps=20 checkpoint.every=5 --fresh; while kill -0 $job; do ls x/checkpoints/.tmp-* "
             "&& break; done >/dev/null 2>&1; kill -9 $(rank x %d); wait $job; [ $? -eq 8 ] || exit 98; "
-            "launch own 3 x train.steps=40 checkpoint.every=5; wait $job || exit 97; cmp x/model.safetensors calm/model.safetensors || "
+            "launch own 3 x train.steps=20 checkpoint.every=5; wait $job || exit 97; cmp x/model.safetensors calm/model.safetensors || "
             "exit 96; losses x >a; losses calm >b; cmp a b",
             i % 3);
         CHECK_MSG(r.code == 0, "%d: exit %d: %s%s", i, r.code, r.out, r.err);

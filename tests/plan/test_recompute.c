@@ -252,7 +252,7 @@ TEST(recompute_random_problems_stay_within_budget)
 {
     int repeats = 0;
 
-    for (uint32_t k = 0; k < (pl_test_long() ? 400u : 12u); k++) {
+    for (uint32_t k = 0; k < (pl_test_long() ? 400u : 9u); k++) {
         made *m = make_any(k, 10 + k * 7 % 80);
         pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
         o.effort = 1000000;

@@ -194,7 +194,7 @@ TEST(budget_is_kept_by_plans_of_chains)
 
 TEST(budget_is_kept_by_plans_of_random_graphs)
 {
-    int seeds = pl_test_long() ? 400 : 5;
+    int seeds = pl_test_long() ? 400 : 3;
     n_recomputing = 0;
     for (int i = 1; i <= seeds; i++) try_budgets(any_graph, (uint64_t)i, 2, i % 2);
     CHECK_MSG(n_recomputing > seeds / 4, "only %d of %d plans recompute", n_recomputing, 2 * seeds);
@@ -405,7 +405,7 @@ TEST(budget_is_kept_by_the_process_that_trains)
 {
     if (!cli_bin()) SKIP("PL_BIN is not set");
     if (!pl_test_allocs_counted()) SKIP("a sanitizer's own memory differs from process to process");
-    sweep(SMALL_CLOUD, pl_test_long() ? 10 : 3, pl_test_long() ? 20 : 3);
+    sweep(SMALL_CLOUD, pl_test_long() ? 10 : 2, pl_test_long() ? 20 : 2);
     if (!pl_test_long()) return;
     sweep("cloud/tiny", 10, 20);
     sweep("cloud/demo data.samples=256", 10, 20);

@@ -91,7 +91,7 @@ TEST(checkpoint_survives_a_kill_at_any_time)
     WANT_BIN();
     const char *d = pl_test_dir();
     uint64_t noise = (uint64_t)time(NULL);
-    int runs = pl_test_long() ? 200 : 8, kills = 0, whole = 0;
+    int runs = pl_test_long() ? 200 : 5, kills = 0, whole = 0;
 
     cli_result whole_run = cli_run("$P train " KILL_RUN "--quiet --out %s/a", d);
     CHECK_MSG(whole_run.code == 0, "%s", whole_run.err);

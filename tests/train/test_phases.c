@@ -522,7 +522,7 @@ TEST(phases_survive_a_kill_at_any_time)
     uint64_t noise = (uint64_t)time(NULL);
     int kills = 0;
     double seconds = whole.seconds; /* the present duration: other tests start and end meanwhile */
-    for (int run = 0; run < (pl_test_long() ? 60 : 5); run++) {
+    for (int run = 0; run < (pl_test_long() ? 60 : 3); run++) {
         cli_run("rm -rf %s/k", d);
         for (int life = 0;; life++) {
             double limit = life < 6 ? seconds * (0.2 + 0.3 * (pl_test_noise(&noise) + 1)) : 60;
