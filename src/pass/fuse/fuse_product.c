@@ -110,27 +110,50 @@ static bool group_fits(const pl_fused *f, uint32_t at, const pl_plain_product *p
     return reads == 1 && sums > 0 && (moments == 0 || moments == sums);
 }
 
-/* Returns 1 + the first unit after `unit` that reads the value, *more: whether other units or
- * effects read it too. */
-static uint32_t first_reader(const pl_units *us, uint32_t unit, uint32_t val, bool *more)
+/* Which units read a value, before and while products move. */
+typedef struct readers {
+    uint32_t *first; /* of each value: its place in list; the next value's place ends it */
+    uint32_t *list;  /* units */
+    uint32_t *at;    /* of each unit: where its operands are read, itself or the group it joined */
+    bool *effect;    /* of each value: whether an effect reads it */
+} readers;
+
+static pl_status list_readers(const pl_graph *g, const pl_units *us, pl_arena *a, readers *r)
 {
-    uint32_t first = 0;
-    *more = false;
-    for (uint32_t i = unit + 1; i < us->n; i++)
-        for (uint32_t k = 0; k < us->unit[i].n_in; k++) {
-            if (us->unit[i].in[k] != val) continue;
-            *more |= first != 0;
-            if (!first) first = i + 1;
-        }
-    return first;
+    size_t n = 0;
+    for (uint32_t i = 0; i < us->n; i++) n += us->unit[i].n_in;
+    r->first = pl_arena_new(a, uint32_t, g->n_vals + 2);
+    r->list = pl_arena_new(a, uint32_t, n + 1);
+    r->at = pl_arena_new(a, uint32_t, us->n + 1);
+    r->effect = pl_arena_new(a, bool, g->n_vals + 1);
+    if (!r->first || !r->list || !r->at || !r->effect) return PL_ERR_MEMORY;
+
+    for (uint32_t i = 0; i < us->n; i++)
+        for (uint32_t k = 0; k < us->unit[i].n_in; k++) r->first[us->unit[i].in[k] + 2]++;
+    for (uint32_t v = 2; v < g->n_vals + 2; v++) r->first[v] += r->first[v - 1];
+    for (uint32_t i = 0; i < us->n; i++) {
+        r->at[i] = i;
+        for (uint32_t k = 0; k < us->unit[i].n_in; k++)
+            r->list[r->first[us->unit[i].in[k] + 1]++] = i;
+    }
+    for (uint32_t i = 1; i < g->n_nodes; i++)
+        for (uint32_t k = 0; g->nodes[i].op->flags & PL_OP_EFFECT && k < g->nodes[i].n_in; k++)
+            r->effect[pl_node_in(g, i)[k]] = true;
+    return PL_OK;
 }
 
-static bool an_effect_reads(const pl_graph *g, uint32_t val)
+/* Returns 1 + the first unit that reads the value, 0: none does; *more: whether other units or
+ * effects read it too. */
+static uint32_t first_reader(const readers *r, uint32_t val, bool *more)
 {
-    for (uint32_t n = 1; n < g->n_nodes; n++)
-        for (uint32_t i = 0; g->nodes[n].op->flags & PL_OP_EFFECT && i < g->nodes[n].n_in; i++)
-            if (pl_node_in(g, n)[i] == val) return true;
-    return false;
+    uint32_t first = 0;
+    *more = r->effect[val];
+    for (uint32_t i = r->first[val]; i < r->first[val + 1]; i++) {
+        uint32_t at = r->at[r->list[i]] + 1;
+        *more |= first && at != first;
+        if (!first || at < first) first = at;
+    }
+    return first;
 }
 
 static pl_status fits(const pl_graph *g, const pl_unit *u, uint32_t y, const pl_plain_product *p,
@@ -177,33 +200,33 @@ static pl_status join(const pl_graph *g, pl_arena *a, const pl_unit *product, bo
     return PL_OK;
 }
 
+/* Moves the product into its first reader, if the two fit; then r->at tells where. */
 static pl_status try_product(const pl_graph *g, const pl_fuse_opts *o, pl_units *us, uint32_t unit,
-                             bool *gone)
+                             readers *r)
 {
     pl_plain_product p;
     bool more, ok;
     pl_unit *u = &us->unit[unit];
     if (!is_wanted(g, o, us, u, &p)) return PL_OK;
-    uint32_t y = pl_node_get(g, u->nodes[0])->out, reader = first_reader(us, unit, y, &more);
+    uint32_t y = pl_node_get(g, u->nodes[0])->out, reader = first_reader(r, y, &more);
     if (!reader) return PL_OK;
     PL_TRY(fits(g, &us->unit[reader - 1], y, &p, &ok));
     if (!ok) return PL_OK;
-    more |= an_effect_reads(g, y);
     PL_TRY(join(g, &us->arena, u, more, &us->unit[reader - 1]));
-    gone[unit] = true;
+    r->at[unit] = reader - 1;
     return PL_OK;
 }
 
 pl_status pl_fuse_products(const pl_graph *g, const pl_fuse_opts *o, pl_units *us)
 {
     pl_arena scratch = PL_ARENA_INIT;
-    bool *gone = pl_arena_new(&scratch, bool, us->n + 1);
-    pl_status rc = gone ? PL_OK : PL_ERR_MEMORY;
+    readers r;
+    pl_status rc = list_readers(g, us, &scratch, &r);
     uint32_t kept = 0;
-    for (uint32_t i = us->n; rc == PL_OK && i-- > 0;) rc = try_product(g, o, us, i, gone);
+    for (uint32_t i = us->n; rc == PL_OK && i-- > 0;) rc = try_product(g, o, us, i, &r);
     for (uint32_t v = 0; rc == PL_OK && v < g->n_vals; v++) us->unit_of[v] = 0;
     for (uint32_t i = 0; rc == PL_OK && i < us->n; i++) {
-        if (gone[i]) continue;
+        if (r.at[i] != i) continue;
         us->unit[kept++] = us->unit[i];
         for (uint32_t k = 0; k < us->unit[kept - 1].n_out; k++)
             us->unit_of[us->unit[kept - 1].out[k]] = kept;
