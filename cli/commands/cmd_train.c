@@ -149,6 +149,7 @@ static int train(trainer *t)
                   pl_threads(), pl_cores(), pl_cores() == 1 ? "" : "s", pl_cores());
     t->hooks.path = t->folder.path;
     pl_status rc = hooks_open(&t->hooks, t->list, t->world);
+    if (rc != PL_OK) pl_world_fail(t->world, pl_status_exit_code(rc), cli_last_error());
     int code = rc == PL_OK ? trainer_run(t) : pl_status_exit_code(rc);
     if (t->run && rc == PL_OK) t->hooks.step = pl_run_steps_done(t->run);
     char message[1024] = "stopped by a signal";

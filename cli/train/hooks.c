@@ -49,10 +49,12 @@ static pl_status read_key(const pl_run *run, const char *key, char **out)
     const char *value = pl_config_text(pl_run_config(run), key);
     char *word[WORDS], *copy = strdup(value), *parts = copy ? strdup(value) : NULL;
     int n = parts ? split_words(parts, word, WORDS) : 0;
+    bool enough = parts != NULL;
     free(parts);
     if (n > 0) *out = copy;
     if (n <= 0) free(copy);
-    if (!copy) return PL_ERR_MEMORY;
+    if (!enough) cli_error("%s: not enough memory for the command", key);
+    if (!enough) return PL_ERR_MEMORY;
     if (n >= 0) return PL_OK;
     cli_error("%s: %s: a quote is not closed, or there are more than %d words", key, value,
               WORDS - 1);

@@ -8,15 +8,16 @@
 
 #include "ir/comm.h"
 
-enum { PL_MPI_ABI = 2 };
+enum { PL_MPI_ABI = 3 };
 typedef struct pl_mpi_plugin_info {
     int abi;
     const char *version; /* PL_VERSION_STRING at its build */
     /* Joins the world of the launcher and fills the communicator; NULL, or why it cannot. Call it
      * once per process. */
     const char *(*open)(pl_comm *c);
-    /* Sets the number of this rank among the ranks of its machine, and their number. */
-    void (*local)(pl_comm *c, int *rank, int *size);
+    /* Sets the number of this rank among the ranks of its machine, and their number; NULL, or why
+     * it cannot. Every rank calls it. */
+    const char *(*local)(pl_comm *c, int *rank, int *size);
     void (*close)(pl_comm *c); /* every rank calls it */
 } pl_mpi_plugin_info;
 

@@ -190,7 +190,8 @@ static pl_status join(pl_world *w)
     w->comm.send = pl_sys_alloc(2 * n * sizeof *w->comm.send);
     if (!w->comm.send) return PL_ERR_MEMORY;
     w->comm.recv = w->comm.send + n;
-    w->mpi->local(&w->comm, &w->local_rank, &w->local_size);
+    why = w->mpi->local(&w->comm, &w->local_rank, &w->local_size);
+    PL_FAIL_IF(why, PL_ERR_PEER, "MPI cannot be initialised: %s", why);
     PL_TRY(meet(w));
     PL_TRY(make_hub(w));
     return pl_async_open(&w->comm);

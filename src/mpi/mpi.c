@@ -81,18 +81,17 @@ static const char *open_world(pl_comm *c)
     return NULL;
 }
 
-static void local(pl_comm *c, int *rank, int *size)
+/* A rank that went on after an error would wait for others that still wait here. */
+static const char *local(pl_comm *c, int *rank, int *size)
 {
     engine *e = c->self;
     MPI_Comm node;
-    *rank = 0;
-    *size = 1;
-    if (MPI_Comm_split_type(e->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &node) !=
-        MPI_SUCCESS)
-        return;
-    MPI_Comm_rank(node, rank);
-    MPI_Comm_size(node, size);
+    int rc = MPI_Comm_split_type(e->world, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &node);
+    if (rc == MPI_SUCCESS) rc = MPI_Comm_rank(node, rank);
+    if (rc == MPI_SUCCESS) rc = MPI_Comm_size(node, size);
+    if (rc != MPI_SUCCESS) return explain(e, "MPI_Comm_split_type", rc);
     MPI_Comm_free(&node);
+    return NULL;
 }
 
 static void close_world(pl_comm *c)

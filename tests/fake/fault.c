@@ -294,6 +294,16 @@ int MPI_Isend(const void *data, int n, void *type, int to, int tag, void *comm, 
                : next(data, n, type, to, tag, comm, request);
 }
 
+SHOW int MPI_Comm_split_type(void *comm, int type, int key, void *info, void **out);
+int MPI_Comm_split_type(void *comm, int type, int key, void *info, void **out)
+{
+    enum { ERR_OTHER = 16 };
+    static int (*next)(void *, int, int, void *, void **);
+    if (!next) *(void **)&next = real("MPI_Comm_split_type");
+    return kinds & MESSAGE && meets_locked(MESSAGE, "/mpi") ? ERR_OTHER
+                                                            : next(comm, type, key, info, out);
+}
+
 /* ---- opening ------------------------------------------------------------------------------ */
 static void remember(int fd, bool made, const char *path)
 {

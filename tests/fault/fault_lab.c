@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* The library lies beside the program, or where PL_FAULT says. */
-static const char *library(void)
+const char *fault_library(void)
 {
     static char path[4096];
     const char *named = getenv("PL_FAULT");
@@ -22,14 +22,15 @@ static const char *library(void)
 
 bool fault_here(void)
 {
-    return pl_test_allocs_counted() && access(library(), R_OK) == 0;
+    return pl_test_allocs_counted() && access(fault_library(), R_OK) == 0;
 }
 
 cli_result fault_run(const fault *f, const char *args)
 {
     return cli_run("cd %s && FAULT_KIND=%s FAULT_NAME=%s FAULT_AT=%ld FAULT_DO=%s FAULT_COUNT=%s/n "
                    "LD_PRELOAD=%s $P %s",
-                   pl_test_dir(), f->kind, f->name, f->k, f->what, pl_test_dir(), library(), args);
+                   pl_test_dir(), f->kind, f->name, f->k, f->what, pl_test_dir(), fault_library(),
+                   args);
 }
 
 cli_result fault_free(const char *args)

@@ -28,6 +28,8 @@ bool fault_here(void);
   if (!fault_here()) SKIP("fault.so is not built, or a sanitizer has the allocator");              \
  } while (0)
 
+/* Returns the path of the library for LD_PRELOAD. */
+const char *fault_library(void);
 /* Runs `plimsoll ARGS` in pl_test_dir() with the fault. */
 cli_result fault_run(const fault *f, const char *args);
 /* Runs `plimsoll ARGS` without one. */

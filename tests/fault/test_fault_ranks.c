@@ -97,3 +97,20 @@ TEST(fault_a_rank_without_memory_does_not_blame_its_configuration)
     CHECK_MSG(r.code == 1 || r.code == 8, "exit code %d: %s", r.code, r.err);
     CHECK_MSG(strstr(r.err, "memory") && !strstr(r.err, "has another"), "%s", r.err);
 }
+
+/* What fails on one rank alone before training ends all ranks: they do not wait for each other. */
+TEST(fault_ranks_do_not_wait_for_one_that_cannot_begin)
+{
+    WANT_FAULTS();
+    WANT_RANKS();
+    CHECK_RUN(
+        cli_run("cd %s && timeout 60 $P " RANKED "run \"on_end=echo 'not closed\"", pl_test_dir()),
+        2, "a quote is not closed");
+    if (!pl_test_long()) return;
+    setenv("FAULT_RANK", "0", 1); /* its first message finds the ranks of the machine */
+    cli_result r = cli_run("cd %s && FAULT_KIND=message FAULT_AT=1 FAULT_DO=fail LD_PRELOAD=%s "
+                           "timeout 60 $P " RANKED "run",
+                           pl_test_dir(), fault_library());
+    set_rank(-2);
+    CHECK_MSG(r.code == 8 && strstr(r.err, "MPI_Comm_split_type"), "%d: %s", r.code, r.err);
+}
