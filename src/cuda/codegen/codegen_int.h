@@ -170,6 +170,10 @@ pl_status pl_cg_find_pair(const pl_cg_pass *p, const int *dep, pl_arena *a,
 /* Writes U chunks. `index` declares the indices of chunk u, and z_, its position in the dense
  * space. */
 void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w));
+/* Writes the loop over a lane's rows, from row_ to end_, every Y_th: several rows a time, then
+ * single rows. pragma: text before the first loop. */
+void pl_cg_rows(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w),
+                const char *pragma);
 /* Combines accumulators over the block and writes results, or partial results: to_ is the number of
  * the partial result in its column, first_ is the block's first column. */
 /* Writes the array t: the thread's sums of sink s. */

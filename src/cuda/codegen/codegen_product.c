@@ -115,23 +115,10 @@ static void put_columns(pl_cg *w, const int *lvl, const int *dep)
 
 static void put_tile(pl_cg *w, const int *lvl, const int *dep, bool columns)
 {
-    const pl_cg_pass *p = w->p;
     pl_cg_put(w, "const I base_ = m_ * BM, end_ = A_ - base_ < BM ? A_ : base_ + BM;\nI row_ = "
                  "base_ + y_;\n");
     if (columns) put_columns(w, lvl, dep);
-    const pl_cg_counts before = w->n;
-    pl_cg_put(w,
-              "_Pragma(\"unroll 1\") for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum "
-              "{ U = %d };\n",
-              p->unroll, p->unroll, p->unroll);
-    pl_cg_step(w, lvl, dep, put_index);
-    pl_cg_put(w, "}\n");
-    if (p->unroll > 1) {
-        pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
-        w->n = before;
-        pl_cg_step(w, lvl, dep, put_index);
-        pl_cg_put(w, "}\n");
-    }
+    pl_cg_rows(w, lvl, dep, put_index, "_Pragma(\"unroll 1\") ");
 }
 
 static void put_head(pl_cg *w, const pl_plain_product *m, const pl_code_tiles *t)

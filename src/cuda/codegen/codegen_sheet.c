@@ -85,22 +85,6 @@ static void put_pairs(pl_cg *w, const int *lvl, const int *dep, const pl_cg_pair
     pl_cg_put(w, "row_ += row_ - lo_ & 1 ? 2 * Y_ - 1 : 1;\n}\n");
 }
 
-static void put_rows(pl_cg *w, const int *lvl, const int *dep)
-{
-    const pl_cg_pass *p = w->p;
-    const pl_cg_counts before = w->n;
-    pl_cg_put(w, "for (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
-              p->unroll, p->unroll, p->unroll);
-    pl_cg_step(w, lvl, dep, put_index);
-    pl_cg_put(w, "}\n");
-    if (p->unroll > 1) {
-        pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
-        w->n = before;
-        pl_cg_step(w, lvl, dep, put_index);
-        pl_cg_put(w, "}\n");
-    }
-}
-
 static pl_status put_walk(pl_cg *w, const int *lvl, const int *dep)
 {
     const pl_cg_pass *p = w->p;
@@ -124,7 +108,7 @@ static pl_status put_walk(pl_cg *w, const int *lvl, const int *dep)
     if (p->reduces)
         put_pairs(w, lvl, dep, &pair);
     else
-        put_rows(w, lvl, dep);
+        pl_cg_rows(w, lvl, dep, put_index, "");
     pl_cg_put(w, "}\n");
     return PL_OK;
 }

@@ -255,6 +255,22 @@ void pl_cg_step(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w
     put_values(w, lvl, dep, index);
 }
 
+void pl_cg_rows(pl_cg *w, const int *lvl, const int *dep, void (*index)(pl_cg *w),
+                const char *pragma)
+{
+    const int unroll = w->p->unroll;
+    const pl_cg_counts before = w->n;
+    pl_cg_put(w, "%sfor (; row_ + (%d - 1) * Y_ < end_; row_ += %d * Y_) {\nenum { U = %d };\n",
+              pragma, unroll, unroll, unroll);
+    pl_cg_step(w, lvl, dep, index);
+    pl_cg_put(w, "}\n");
+    if (unroll <= 1) return;
+    pl_cg_put(w, "for (; row_ < end_; row_ += Y_) {\nenum { U = 1 };\n");
+    w->n = before;
+    pl_cg_step(w, lvl, dep, index);
+    pl_cg_put(w, "}\n");
+}
+
 /* ---- after the loop --------------------------------------------------------------------- */
 
 void pl_cg_outputs(pl_cg *w)
