@@ -1,6 +1,7 @@
 /* test_export.c - `plimsoll export`: from the authors' checkpoints to the same files, joined and
  * shifted tensors, what is left out, and mistakes. */
 #include "io/safetensors.h"
+#include "plimsoll_tensors.h"
 #include "plimsoll_train.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define AUTHORS "tests/data/authors/"
 
@@ -193,6 +195,38 @@ TEST(export_refuses_mistakes_and_writes_nothing)
               "f32, f16, bf16 or f64");
     CHECK_RUN(cli_run(EX AUTHORS "cloud/cloud.pth"), 2, "needs --out");
     CHECK_RUN(cli_run("test -z \"$(ls %s)\"", d), 0, "");
+}
+
+/* Exports a model whose first weight has these values; a refused export leaves no file. */
+static void export_values(pl_dtype dtype, const void *values, const char *keys, int code,
+                          const char *text)
+{
+    static const float zero[8];
+    const pl_tensor_data file[] = {{"layers.0.weight", PL_TYPE(dtype, 2, 4), values},
+                                   {"layers.0.bias", PL_TYPE(PL_F32, 2), zero},
+                                   {"out.weight", PL_TYPE(PL_F32, 1, 2), zero},
+                                   {"out.bias", PL_TYPE(PL_F32, 1), zero}};
+    CHECK_OK(pl_tensors_save(pl_test_path("a.safetensors"), file, 4));
+    CHECK_RUN(cli_run("cd %s && rm -f x.pt && $P export regress/tiny 'model.widths=[2]' --model "
+                      "a.safetensors --out x.pt %s",
+                      pl_test_dir(), keys),
+              code, text);
+    CHECK_INT(access(pl_test_path("x.pt"), F_OK) == 0, code == 0);
+}
+
+/* The same weights that training refuses; an infinity may be a mask's. */
+TEST(export_refuses_weights_that_are_not_numbers)
+{
+    static const float nan[8] = {1, NAN}, infinite[8] = {1, -INFINITY}, big[8] = {1e6F};
+    static const double huge[8] = {0, 0, 1e300};
+    static const int32_t whole[8] = {1};
+    WANT_BIN();
+    export_values(PL_F32, nan, "", 6, "has NaN, first as element 1");
+    export_values(PL_F64, huge, "", 6, "1e+300, is too large for f32");
+    export_values(PL_F32, big, "--dtype f16", 6, "1e+06, is too large for f16");
+    export_values(PL_F32, big, "--dtype bf16", 0, "");
+    export_values(PL_F32, infinite, "", 0, "");
+    export_values(PL_I32, whole, "", 6, "number format I32");
 }
 
 /* PyTorch loads the files with weights_only, and finds the names and shapes of the authors'. */

@@ -225,7 +225,11 @@ static pl_status add_slot(exporter *e, export_file *f, int slot)
     if (!x && f->as->optional) return PL_OK;
     PL_FAIL_IF(!x, PL_ERR_FILE, "%s has no tensor %s, which form %s needs", e->o->model,
                from ? from->name : s->name, e->o->form);
-    PL_FAIL_IF(!x->loadable || !pl__naming_shape(from, &x->type, &type), PL_ERR_FILE,
+    PL_FAIL_IF(!x->loadable || is_real(x->type.dtype) != is_real(type.dtype), PL_ERR_FILE,
+               "%s: tensor \"%s\" has the number format %s, which is not converted (f16, bf16, f32 "
+               "and f64 are)",
+               e->o->model, x->name, pl_st_dtype_name(x->dtype));
+    PL_FAIL_IF(!pl__naming_shape(from, &x->type, &type), PL_ERR_FILE,
                "%s: tensor \"%s\" has another shape than the model's %s", e->o->model, x->name,
                s->name);
     tensor *t = find_tensor(f, p.name);
@@ -361,17 +365,19 @@ static pl_status write_part(exporter *e, pl_st_writer *w, int k, const tensor *t
     int64_t first = from->rows && rows ? from->row * (elems / rows) : 0;
     size_t in = pl_dtype_bytes(x->type.dtype), out = pl_dtype_bytes(t->type.dtype);
     bool plain = x->type.dtype == t->type.dtype && !p->add_count && !from->add_count;
+    const pl_st_reader *reader = pl_st_set_file(e->s.set, file);
+    const void *values = plain ? e->raw : e->block;
     for (int64_t at = 0; at < elems; at += BLOCK) {
         int64_t n = elems - at < BLOCK ? elems - at : BLOCK;
-        PL_TRY(pl_st_read_range(pl_st_set_file(e->s.set, file), x, (uint64_t)(first + at) * in,
-                                (size_t)n * in, e->raw));
+        PL_TRY(pl_st_read_range(reader, x, (uint64_t)(first + at) * in, (size_t)n * in, e->raw));
         for (int64_t i = 0; !plain && i < n; i++) {
             double v = pl_elem_get(x->type.dtype, e->raw, i);
             if (at + i < from->add_count) v -= from->add;
             if (at + i < p->add_count) v += p->add;
             pl_elem_set(t->type.dtype, e->block, i, v);
         }
-        PL_TRY(pl_st_writer_write(w, k, plain ? e->raw : e->block, (size_t)n * out));
+        PL_TRY(pl__weights_check(reader, x, e->raw, t->type.dtype, values, at, n));
+        PL_TRY(pl_st_writer_write(w, k, values, (size_t)n * out));
     }
     return PL_OK;
 }

@@ -11,6 +11,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "rt/levels/process_levels.h"
+#include "train/files/weight_source.h"
 #include "train/run/run.h"
 
 #include <math.h>
@@ -371,12 +372,10 @@ static int64_t chunk_of(const pl_st_tensor *t, const pl_slot *s)
     return (int64_t)(PL_STAGE_BYTES / each / CHUNK_OF * CHUNK_OF);
 }
 
-/* Fails at a NaN, and where a finite number became infinite in the slot's type. An infinity of the
- * file is kept: masks have such. raw: the values as in the file. */
-static pl_status check_values(const piece *p, pl_dtype type, const void *raw, const void *values,
-                              int64_t at, int64_t n)
+pl_status pl__weights_check(const pl_st_reader *f, const pl_st_tensor *t, const void *raw,
+                            pl_dtype type, const void *values, int64_t at, int64_t n)
 {
-    pl_dtype theirs = p->t->type.dtype;
+    pl_dtype theirs = t->type.dtype;
     bool real = type == PL_F32 || type == PL_F64 || type == PL_F16 || type == PL_BF16;
     for (int64_t i = 0; real && i < n; i++) {
         double v =
@@ -386,13 +385,12 @@ static pl_status check_values(const piece *p, pl_dtype type, const void *raw, co
             isnan(v), PL_ERR_FILE,
             "%.300s: tensor \"%s\" has NaN, first as element %lld: the training that saved it "
             "had diverged; use an earlier checkpoint",
-            pl_st_path(p->f), p->t->name, (long long)(at + i));
+            pl_st_path(f), t->name, (long long)(at + i));
         double before = theirs == type ? v : pl_elem_get(theirs, raw, i);
-        PL_FAIL_IF(
-            isfinite(before), PL_ERR_FILE,
-            "%.300s: tensor \"%s\": element %lld, %g, is too large for %s, the number format "
-            "of this run's weights",
-            pl_st_path(p->f), p->t->name, (long long)(at + i), before, pl_dtype_name(type));
+        PL_FAIL_IF(isfinite(before), PL_ERR_FILE,
+                   "%.300s: tensor \"%s\": element %lld, %g, is too large for %s, to which the "
+                   "weights are converted",
+                   pl_st_path(f), t->name, (long long)(at + i), before, pl_dtype_name(type));
     }
     return PL_OK;
 }
@@ -408,7 +406,7 @@ static pl_status read_part(pl_run *r, const piece *p, const pl_slot *s, int64_t 
     PL_TRY(
         pl_st_read_range(p->f, p->t, (uint64_t)(p->first + at) * theirs, (size_t)n * theirs, raw));
     if (!same) convert(p->t->type.dtype, raw, type, stage, n);
-    if (p->check) PL_TRY(check_values(p, type, raw, stage, at, n));
+    if (p->check) PL_TRY(pl__weights_check(p->f, p->t, raw, type, stage, at, n));
     for (int64_t i = 0; i < n && at + i < p->add_count; i++)
         pl_elem_set(type, stage, i, pl_elem_get(type, stage, i) - p->add);
     return PL_OK;
