@@ -169,6 +169,36 @@ TEST(tokenizer_settings_beside_a_vocabulary_are_read)
     }
 }
 
+/* Without settings CLIP's padding is the end token, as in the transformers library; a list of
+ * merges is OpenCLIP's, whose padding is token 0. */
+TEST(tokenizer_clip_pads_as_the_library_of_its_files)
+{
+    static const char *const path[] = {"tests/data/encoders/clip",
+                                       "tests/data/encoders/openclip/bpe_simple_vocab.txt"};
+    static const char *const files[] = {"vocab.json", "merges.txt"};
+    pl_tokenizer *t;
+    int32_t ids[4];
+    int64_t n;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(pl_tokenizer_open(path[i], PL_TOKENIZER_CLIP, &t)); /* "!" of the settings is 0 */
+        CHECK_OK(pl_tokenizer_encode(t, "", 0, ids, 4, &n));
+        CHECK(n == 2 && ids[2] == 0 && ids[3] == 0);
+        pl_tokenizer_close(t);
+    }
+    for (int i = 0; i < 2; i++) {
+        char from[200], *text;
+        size_t len;
+        snprintf(from, sizeof from, "%s/%s", path[0], files[i]);
+        CHECK_OK(pl_sys_read_file(from, 1 << 20, &text, &len));
+        CHECK(put(files[i], text, len));
+        pl_sys_free(text);
+    }
+    CHECK_OK(pl_tokenizer_open(pl_test_dir(), PL_TOKENIZER_CLIP, &t));
+    CHECK_OK(pl_tokenizer_encode(t, "", 0, ids, 4, &n));
+    CHECK(n == 2 && ids[2] == ids[1] && ids[3] == ids[1]);
+    pl_tokenizer_close(t);
+}
+
 /* Every prefix of a vocabulary is refused or opens; no prefix of a tokenizer.json opens. */
 TEST(tokenizer_files_that_end_early_are_refused)
 {

@@ -179,12 +179,13 @@ static pl_status read_json(pl_tokenizer *t, const char *file)
     return read_merges(t, merges, false);
 }
 
-/* The padding token that the settings beside the vocabulary name. The transformers library takes
- * such a token out of texts too, so that "!" of Stable Diffusion's settings is token 0 there. */
+/* The padding token that the settings beside the vocabulary name; without settings, the end token,
+ * as the transformers library has it. That library takes such a token out of texts too, so that "!"
+ * of Stable Diffusion's settings is token 0 there. */
 static pl_status read_padding(pl_tokenizer *t, const char *file)
 {
     static const char *const names[] = {"special_tokens_map.json", "tokenizer_config.json"};
-    t->pad = 0;
+    t->pad = t->end;
     for (int i = 0; i < 2; i++) {
         json_t *root;
         PL_TRY(pl_tokenizer_read_beside(t, file, names[i], &root));
