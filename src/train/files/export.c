@@ -223,8 +223,8 @@ static pl_status add_slot(exporter *e, export_file *f, int slot)
     const pl_st_tensor *x = from ? pl__source_find(&e->s, slot, &file) : NULL;
     pl_type type = pl__slot_file_type(s);
     if (!x && f->as->optional) return PL_OK;
-    PL_FAIL_IF(!x, PL_ERR_FILE, "%s has no tensor %s, which form %s needs", e->o->model,
-               from ? from->name : s->name, e->o->form);
+    PL_FAIL_IF(!x, PL_ERR_FILE, "%s has no tensor %s for the model's %s, which form %s needs",
+               e->o->model, from ? from->name : s->name, s->name, e->o->form);
     PL_FAIL_IF(!x->loadable || is_real(x->type.dtype) != is_real(type.dtype), PL_ERR_FILE,
                "%s: tensor \"%s\" has the number format %s, which is not converted (f16, bf16, f32 "
                "and f64 are)",
