@@ -80,7 +80,7 @@ static void note_minimum(pl_budget *b)
 /* Returns the effort of a search, in nanoseconds: per unit, and at most. */
 static uint64_t effort_of(const pl_budget *b)
 {
-    enum { EFFORT = 240000, MOST = 500000000 };
+    enum { EFFORT = 240000, MOST = 150000000 };
     uint64_t effort = (uint64_t)b->base.units->n * EFFORT;
     if (effort > MOST) effort = MOST;
     return b->base.effort ? b->base.effort : effort;

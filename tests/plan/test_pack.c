@@ -329,6 +329,35 @@ TEST(pack_gets_lower_with_effort_and_stops_at_the_target)
     }
 }
 
+/* The searches of a second call start where the first call ended: no effort changes nothing, and
+ * effort never makes it worse. */
+TEST(pack_improves_an_earlier_placement)
+{
+    enum { N = 110 };
+    pl_pack_buffer b[N], was[N];
+    int lower = 0;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        pl_pack_opts o = PL_PACK_OPTS_INIT;
+        uint64_t first = 0, height = 0;
+        o.off = PL_PACK_NO_EXACT;
+        o.work = 0;
+        size_t n = cut_box(b, N - 1, 200, 1 << 20, seed);
+        b[n++] = (pl_pack_buffer){0, 200, 4096, 0}; /* lies below all others */
+        CHECK_OK(pl_pack(b, n, &o, &first));
+        memcpy(was, b, sizeof b);
+        o.improve = true;
+        CHECK_OK(pl_pack(b, n, &o, &height));
+        CHECK(height == first && !memcmp(was, b, n * sizeof *b));
+        o.work = 5000000;
+        CHECK_OK(pl_pack(b, n, &o, &height));
+        CHECK_OK(pl_pack_check(b, n, o.align, height));
+        CHECK_MSG(height <= first, "%llu, then %llu", (unsigned long long)first,
+                  (unsigned long long)height);
+        lower += height < first;
+    }
+    CHECK_MSG(lower >= 3, "%d of 6 became lower", lower);
+}
+
 /* A training step: activations that live from forward to backward, temporaries on both sides.
  */
 TEST(pack_places_large_steps_quickly)

@@ -5,6 +5,7 @@
 #include "plan/files/trace.h"
 #include "plan/recompute/recompute_check.h"
 #include "plan/recompute/recompute_heap.h"
+#include "plan/recompute/recompute_int.h"
 #include "tests/lib/test.h"
 #include "tests/plan/recompute_made.h"
 #include "tests/plan/recompute_oracle.h"
@@ -441,6 +442,34 @@ TEST(recompute_heap_has_the_least_on_top)
 
     CHECK(h.n == 0 && h.at[3] == PL_RECOMPUTE_NONE);
     pl_arena_release(&a);
+}
+
+/* A chain of 64 equal steps: all buffers of steps far from both ends are one class, without the
+ * adjoints' buffers. Where the unit of step 32 costs more, its buffer leaves the class. */
+TEST(recompute_finds_repeated_layers)
+{
+    enum { STEPS = 64, MID = 32, EDGE = 12 };
+    for (int dear = 0; dear < 2; dear++) {
+        made *m = make_chain(STEPS);
+        pl__recompute model;
+        pl__recompute_repeat r = {0};
+        if (dear) m->cost[MID] = 7;
+        uint32_t v = m->out[m->out_at[MID]], far = m->out[m->out_at[EDGE]];
+        pl_status rc = pl__recompute_build(&m->p, &model);
+        if (rc == PL_OK) rc = pl__recompute_repeats(&model, &model.arena, &r);
+        CHECK_OK(rc);
+        uint32_t n = rc == PL_OK ? r.n[v] : 0, forward = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            uint32_t member = r.member[r.first[v] + k];
+            forward += model.writer[member] < STEPS - 1;
+            CHECK(!k || r.member[r.first[v] + k - 1] < member);
+        }
+        CHECK_MSG(forward == n, "%u of %u members are of the forward chain", forward, n);
+        CHECK_MSG(dear ? n == 1 : n > STEPS - EDGE - 2 && r.first[far] == r.first[v],
+                  "the class has %u members", n);
+        pl_arena_release(&model.arena);
+        free(m);
+    }
 }
 
 /* A problem large enough for several threads: one, two and five threads find the same plan. */

@@ -267,6 +267,8 @@ static pl_status add_copies(maker *m)
 /* ---- offsets ---------------------------------------------------------------------------- */
 /* Runs the portfolio first; searches only when the portfolio leaves more than a thousandth above
  * the bound, and searches long only when the short search does not fit. The best result counts.
+ * Searches lower an arena of some thousand buffers by at most about 2 %; where more is missing,
+ * they are skipped.
  * Depth-first search, whose tables have a row for every two buffers that overlap, is not used: the
  * local searches come as close. */
 static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
@@ -274,6 +276,8 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
     static const struct {
         uint64_t work, per_mille;
     } round[] = {{0, 0}, {100000000, 1}, {300000000, 1}};
+    enum { MANY = 2000, HOPELESS = 40 }; /* buffers; this part of the limit is missing */
+    uint64_t limit = o->fits > o->enough ? o->fits : o->enough;
     pl_pack_opts po = PL_PACK_OPTS_INIT;
     po.time_limit_s = o->seconds;
     po.stop = o->stop;
@@ -283,9 +287,12 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
         uint64_t good = p->live_bound + p->live_bound / 1000 * round[r].per_mille, height;
         if (good < o->enough) good = o->enough;
         if (p->arena_bytes <= good || (r == 2 && (o->quick || p->arena_bytes <= o->fits))) break;
+        bool many = r && limit && p->n_buffers >= MANY;
+        if (many && p->arena_bytes > limit + limit / HOPELESS) break;
         po.seed = o->seed + (uint64_t)r;
         po.work = round[r].work / (o->quick ? 25 : 1);
         po.target = good;
+        po.improve = r > 0;
         PL_TRY(pl_pack(b, p->n_buffers, &po, &height));
         if (height >= p->arena_bytes) continue;
         p->arena_bytes = height;

@@ -35,8 +35,9 @@ typedef struct item {
 typedef struct piece {
     size_t first, n;
     int64_t base;
-    int64_t height; /* of a leaf: base + the height of its placement */
-    bool done;      /* of a leaf: no further search */
+    int64_t height;   /* of a leaf: base + the height of its placement */
+    bool done;        /* of a leaf: no further search */
+    uint32_t sky_key; /* of a leaf: see pl__pack_leaf */
 } piece;
 
 typedef struct packing {
@@ -244,7 +245,7 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
 {
     const item *it = k->items + p->first;
     pl_arena *a = &k->arena;
-    *leaf = (pl__pack_leaf){.n = (uint32_t)p->n};
+    *leaf = (pl__pack_leaf){.n = (uint32_t)p->n, .sky_key = p->sky_key};
     PL_TRY(find_sections(it, leaf, a));
     leaf->size = pl_arena_new(a, int64_t, p->n);
     leaf->peak = pl_arena_new(a, int64_t, p->n);
@@ -277,6 +278,7 @@ static void leaf_take(packing *k, piece *p, const pl__pack_leaf *leaf, int64_t u
 {
     for (uint32_t i = 0; i < leaf->n; i++) k->items[p->first + i].off = leaf->off[i] * unit;
     p->height = p->base + leaf->height * unit;
+    p->sky_key = leaf->sky_key;
 }
 
 /* Takes part of the effort for one solver; give_back returns the unused part. */
@@ -336,9 +338,26 @@ static pl_status leaf_solve(packing *k, piece *p, pl__pack_effort *e)
     return rc;
 }
 
-static pl_status solve_leaves(packing *k)
+/* Takes the placement of a leaf from the offsets of an earlier call: the same buffers reduce to the
+ * same leaves. */
+static void leaf_read(const packing *k, piece *p, const pl_pack_buffer *buffers)
 {
-    for (size_t i = 0; i < k->n_leaves; i++) PL_TRY(leaf_solve(k, &k->leaves[i], NULL));
+    p->height = p->base;
+    for (size_t i = 0; i < p->n; i++) {
+        item *it = &k->items[p->first + i];
+        it->off = (int64_t)buffers[it->buffer].offset - p->base;
+        if (p->base + it->off + it->size > p->height) p->height = p->base + it->off + it->size;
+    }
+}
+
+static pl_status solve_leaves(packing *k, const pl_pack_buffer *buffers)
+{
+    for (size_t i = 0; i < k->n_leaves; i++) {
+        if (k->opts->improve)
+            leaf_read(k, &k->leaves[i], buffers);
+        else
+            PL_TRY(leaf_solve(k, &k->leaves[i], NULL));
+    }
     while (k->opts->work) {
         piece *worst = NULL;
         uint64_t n_high = 0;
@@ -362,7 +381,7 @@ static pl_status pack_items(packing *k, uint64_t bound, pl_pack_buffer *buffers,
     k->goal = (int64_t)bound;
     if (k->opts->target > bound)
         k->goal = k->opts->target < SUM_MAX ? (int64_t)k->opts->target : INT64_MAX / 2;
-    PL_TRY(solve_leaves(k));
+    PL_TRY(solve_leaves(k, buffers));
     for (size_t i = 0; i < k->n_leaves; i++) {
         const piece *p = &k->leaves[i];
         for (size_t j = 0; j < p->n; j++) k->items[p->first + j].off += p->base;

@@ -37,7 +37,9 @@ typedef struct pl_pack_opts {
                           * none */
     double time_limit_s; /* safety net; 0: none */
     uint64_t seed;
-    uint32_t off;             /* enum pl_pack_off */
+    uint32_t off; /* enum pl_pack_off */
+    bool improve; /* the offsets are what pl_pack wrote for the same buffers: the search starts with
+                   * them, without the first portfolio */
     const volatile int *stop; /* the search ends soon after *stop becomes nonzero; NULL: never */
 } pl_pack_opts;
 

@@ -189,7 +189,9 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
     if (!(off & PL_PACK_NO_SKYLINE))
         for (size_t i = 0; i < PL__PACK_SKY_KEYS && leaf->height > leaf->goal; i++) {
             pl__pack_sort_by(&s, &k, pl__pack_sky_keys[i]);
-            pl__pack_keep(leaf, k.off, pl__pack_sky_run(&k, leaf->height - 1));
+            int64_t height = pl__pack_sky_run(&k, leaf->height - 1);
+            if (height < leaf->height) leaf->sky_key = (uint32_t)i + 1;
+            pl__pack_keep(leaf, k.off, height);
         }
     for (int tightest = 1; tightest >= 0 && fits && leaf->height > leaf->goal; tightest--) {
         pl__pack_sort_by(&s, &k, "SWT");

@@ -25,15 +25,16 @@ typedef struct pl__pack_leaf {
     uint32_t n, n_sections;
     uint32_t *lo, *hi; /* sections [lo,hi) of each buffer */
     int64_t *size;
-    double *width;   /* the length of its life in the problem's own time */
-    uint32_t *first; /* of each section, and one past: the first buffer with lo >= it */
-    int64_t *load;   /* of each section: the sum of the sizes alive in it */
-    int64_t *peak;   /* of each buffer: the largest load among its sections */
-    int64_t bound;   /* the largest load */
-    int64_t goal;    /* stop at or below this height; never below bound */
-    int64_t *off;    /* the best placement found */
-    int64_t height;  /* its height; INT64_MAX before the first */
-    int64_t proven;  /* no placement is lower */
+    double *width;    /* the length of its life in the problem's own time */
+    uint32_t *first;  /* of each section, and one past: the first buffer with lo >= it */
+    int64_t *load;    /* of each section: the sum of the sizes alive in it */
+    int64_t *peak;    /* of each buffer: the largest load among its sections */
+    int64_t bound;    /* the largest load */
+    int64_t goal;     /* stop at or below this height; never below bound */
+    int64_t *off;     /* the best placement found */
+    int64_t height;   /* its height; INT64_MAX before the first */
+    int64_t proven;   /* no placement is lower */
+    uint32_t sky_key; /* which key gives the lowest skyline, index + 1; 0: not known */
 } pl__pack_leaf;
 
 /* A buffer and its sort keys: compared one after the other, larger first, then the lower buffer. */

@@ -58,6 +58,17 @@ static bool perturb_step(pl__pack_sky *k, uint32_t *stack, uint32_t *n_stack, in
     return false;
 }
 
+/* The search starts from the lowest skyline; the portfolio may not have run on this leaf. */
+static void find_best_key(pl__pack_leaf *leaf, pl__pack_sorter *s, pl__pack_sky *k)
+{
+    int64_t best = INT64_MAX;
+    for (uint32_t i = 0; i < PL__PACK_SKY_KEYS; i++) {
+        pl__pack_sort_by(s, k, pl__pack_sky_keys[i]);
+        int64_t h = pl__pack_sky_run(k, best - 1);
+        if (h < best) best = h, leaf->sky_key = i + 1;
+    }
+}
+
 pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e)
 {
     pl_arena a = PL_ARENA_INIT;
@@ -70,15 +81,9 @@ pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *
     if (rc == PL_OK && !stack) rc = PL_ERR_MEMORY;
     if (rc != PL_OK) goto out;
 
-    int64_t best = INT64_MAX;
-    size_t best_key = 0;
-    for (size_t i = 0; i < PL__PACK_SKY_KEYS; i++) { /* start from the best key */
-        pl__pack_sort_by(&s, &k, pl__pack_sky_keys[i]);
-        int64_t h = pl__pack_sky_run(&k, best - 1);
-        if (h < best) best = h, best_key = i;
-    }
-    pl__pack_sort_by(&s, &k, pl__pack_sky_keys[best_key]);
-    best = pl__pack_sky_run(&k, INT64_MAX - 1);
+    if (!leaf->sky_key) find_best_key(leaf, &s, &k);
+    pl__pack_sort_by(&s, &k, pl__pack_sky_keys[leaf->sky_key - 1]);
+    int64_t best = pl__pack_sky_run(&k, INT64_MAX - 1);
     n_stack = critical_stack(&k, best, stack);
     while (leaf->height > leaf->goal && pl__pack_spend(e, k.work)) {
         k.work = 0;

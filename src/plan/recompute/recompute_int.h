@@ -7,6 +7,7 @@
  *   recompute_sim.c      the eviction simulator
  *   recompute_score.c    what it drops next
  *   recompute_heap.c     its candidates, the smallest score first
+ *   recompute_repeat.c   buffers that play the same part in repeated layers
  *   recompute_search.c   its grid of settings and the search over its weights
  *   recompute_chain.c    the dynamic program over cut points
  *   recompute_exact.c    best-first search for small problems
@@ -155,6 +156,15 @@ static inline bool pl__recompute_stopped(const pl__recompute_best *b)
 {
     return pl_asked(b->opts->stop);
 }
+
+/* Buffers that play the same part in repeated layers, see recompute_repeat.c. The class of value v
+ * is member[first[v] .. first[v] + n[v]), by rising number; n[v] is 0 for values that are never
+ * dropped. */
+typedef struct pl__recompute_repeat {
+    uint32_t *first, *n, *member;
+} pl__recompute_repeat;
+pl_status pl__recompute_repeats(const pl__recompute *m, pl_arena *mem,
+                                pl__recompute_repeat *out) PL_MUST_USE;
 
 /* The best settings so far, best first: the search over weights starts from them. */
 enum { PL__RECOMPUTE_STARTS = 6 };

@@ -6,8 +6,9 @@
  * at a time, on as many threads; a run is stopped only by the cost of the batches before its own,
  * so that the plans do not depend on the threads.
  *
- * The search then changes the weights of one to three buffers that were dropped, runs again, and
- * keeps what is not worse after tightening and filling. It starts from the best few settings in
+ * The search then changes the weights of one to three buffers that were dropped, or of all buffers
+ * that play the same part in repeated layers (recompute_repeat.c), runs again, and keeps what is
+ * not worse after tightening and filling. It starts from the best few settings in
  * turn and spends what is left on the best. Every candidate is measured exactly.
  *
  * Invariant: the result is a function of problem, options and seed, whatever the number of threads.
@@ -214,14 +215,16 @@ struct pl__recompute_search {
     float *weight;     /* of each value: weights of the candidate */
     uint32_t *dropped; /* values dropped in the last accepted run */
     uint32_t n_dropped;
-    uint32_t *large; /* values that are worth dropping at all */
+    double *dropped_bytes; /* of the values before each of these, and of all */
+    uint32_t *large;       /* values that are worth dropping at all */
     uint32_t n_large;
+    pl__recompute_repeat repeat;
     uint32_t n_changed, n_old; /* values changed: in this run, and in the run before if it was
                                 * refused */
-    uint32_t changed[2 * MAX_CHANGES];
-    float was[MAX_CHANGES]; /* weights before the change */
-    double cost;            /* of the last accepted run, filled */
-    uint64_t work;          /* spent on offers */
+    uint32_t *changed;         /* the run before, then this run */
+    float *was;                /* weights before the changes of this run */
+    double cost;               /* of the last accepted run, filled */
+    uint64_t work;             /* spent on offers */
     /* what the last search ended with */
     pl__recompute_setting best;
     float *best_weight;
@@ -252,22 +255,54 @@ static void list_large(search *s)
 static void list_dropped(search *s)
 {
     const uint16_t *drops = pl__recompute_sim_drops(s->sim);
+    double bytes = 0;
     s->n_dropped = 0;
-    for (uint32_t v = 0; v < s->b->m->n_vals; v++)
-        if (drops[v]) s->dropped[s->n_dropped++] = v;
+    for (uint32_t v = 0; v < s->b->m->n_vals; v++) {
+        if (!drops[v]) continue;
+        s->dropped_bytes[s->n_dropped] = bytes;
+        s->dropped[s->n_dropped++] = v;
+        bytes += (double)s->b->m->bytes[v];
+    }
+    s->dropped_bytes[s->n_dropped] = bytes;
 }
 
-/* Draws new weights for some buffers, mostly dropped ones: e^-1.5 to e^1.5 times the old weight. */
+/* Draws a value: one in ANY_IN need not have been dropped; most are dropped ones, drawn by their
+ * bytes: what a few large buffers do decides more than what hundreds of small ones do. */
+static uint32_t draw_value(search *s)
+{
+    if (s->n_large && draw(s) % ANY_IN == 0) return s->large[draw(s) % s->n_large];
+    if (draw(s) % 4 == 0) return s->dropped[draw(s) % s->n_dropped];
+    double at = draw_unit(s) * s->dropped_bytes[s->n_dropped];
+    uint32_t lo = 0, hi = s->n_dropped;
+    while (lo + 1 < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        *(s->dropped_bytes[mid] <= at ? &lo : &hi) = mid;
+    }
+    return s->dropped[lo];
+}
+
+static void change(search *s, uint32_t v, float factor)
+{
+    s->was[s->n_changed] = s->weight[v];
+    s->weight[v] *= factor;
+    s->changed[s->n_old + s->n_changed++] = v;
+}
+
+/* Draws new weights for some buffers: e^-3 to e^3 times the old weight, mostly e^-1.5 to e^1.5.
+ * Half of the changes are made to all buffers that play the same part in repeated layers. */
 static void perturb(search *s)
 {
     uint32_t n = 1 + (uint32_t)(draw(s) % MAX_CHANGES);
     s->n_changed = 0;
     for (uint32_t i = 0; i < n; i++) {
-        bool any = s->n_large && draw(s) % ANY_IN == 0;
-        uint32_t v = any ? s->large[draw(s) % s->n_large] : s->dropped[draw(s) % s->n_dropped];
-        s->was[i] = s->weight[v];
-        s->weight[v] *= (float)exp(3 * draw_unit(s) - 1.5);
-        s->changed[s->n_old + s->n_changed++] = v;
+        uint32_t v = draw_value(s), first = s->repeat.first[v];
+        double range = draw(s) % 2 ? 3 : 6;
+        float factor = (float)exp(range * (draw_unit(s) - 0.5));
+        if (draw(s) % 2)
+            change(s, v, factor);
+        else
+            for (uint32_t k = first; k < first + s->repeat.n[v]; k++)
+                change(s, s->repeat.member[k], factor);
     }
 }
 
@@ -343,7 +378,12 @@ pl_status pl__recompute_search_new(pl__recompute_best *b, pl__recompute_sim *sim
     s->best_weight = pl_arena_new(&s->arena, float, n);
     s->dropped = pl_arena_new(&s->arena, uint32_t, n);
     s->large = pl_arena_new(&s->arena, uint32_t, n);
-    if (!s->weight || !s->best_weight || !s->dropped || !s->large) {
+    s->dropped_bytes = pl_arena_new(&s->arena, double, n + 1);
+    s->changed = pl_arena_new(&s->arena, uint32_t, (size_t)2 * MAX_CHANGES * n);
+    s->was = pl_arena_new(&s->arena, float, (size_t)MAX_CHANGES *n);
+    bool ok = s->weight && s->best_weight && s->dropped && s->large && s->dropped_bytes &&
+              s->changed && s->was;
+    if (!ok || pl__recompute_repeats(b->m, &s->arena, &s->repeat) != PL_OK) {
         pl__recompute_search_free(s);
         return PL_ERR_MEMORY;
     }
