@@ -438,6 +438,7 @@ TEST(cli_output_that_is_lost_is_an_error)
 
     CHECK_RUN(cli_run("$P plan " CLI_SMALL "--print-config > /dev/full"), 1, "standard output");
     CHECK_RUN(cli_run("$P recipes > /dev/full"), 1, "standard output");
+    CHECK_RUN(cli_run("$P train --help > /dev/full"), 1, "standard output");
     CHECK_RUN(
         cli_run(
             "cd %s && printf 'id,lower,upper,size\n0,0,3,5\n' > a.csv && mkfifo pipe && $P plan --csv a.csv --out pipe",
