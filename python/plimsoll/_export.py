@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import os
 import sys
@@ -82,6 +83,19 @@ def _padding(module: "torch.nn.Module") -> str:
 
     return ";".join(f"{name}.weight".lstrip(".") + f"={m.padding_idx}" for name, m in module.named_modules(remove_duplicate=False)
                     if isinstance(m, torch.nn.Embedding) and m.padding_idx is not None)
+
+
+def _restore_names(module: "torch.nn.Module", path: str) -> None:
+    """torch's TorchScript exporter calls a parameter x.1 when a branch of an If returns it: x becomes the name of the branch's result.
+    Both names change places."""
+    there, state = _proto.initializers(path), module.state_dict()
+    swapped = {}
+    for name in there:
+        stem, _, digits = name.rpartition(".")
+        if digits.isdigit() and name not in state and stem in state and stem not in there:
+            swapped[name], swapped[stem] = stem, name
+    if swapped:
+        _proto.rename(path, swapped)
 
 
 def _complete(module: "torch.nn.Module", path: str) -> None:
@@ -171,7 +185,8 @@ _CAST = {0: 2, 1: 3, 2: 5, 3: 6, 4: 7, 5: 10, 6: 1, 7: 11, 11: 9, 15: 16}
 def _more_ops(opset: int) -> Iterator[None]:
     """Ops that the TorchScript exporter leaves out or lacks. x.detach() becomes a Dropout of nothing, whose seed tells the importer
     that no gradient flows back; torch.diff, with which transformers looks for packed sequences, becomes slices; torch.cumsum counts
-    truth values, which ONNX's CumSum does not take; RMSNorm becomes the nodes that the importer recognises."""
+    truth values, which ONNX's CumSum does not take; RMSNorm becomes the nodes that the importer recognises; index_put and index_add
+    add where an index occurs twice, and torch writes a scatter that overwrites."""
     import torch
 
     exporter: Any = torch.onnx  # torch's own annotations leave out some of its functions
@@ -214,7 +229,24 @@ def _more_ops(opset: int) -> Iterator[None]:
         y = graph.op("Div", x, size)
         return y if weight.node().mustBeNone() else graph.op("Mul", y, weight)
 
-    ops = {"aten::detach": detach, "aten::diff": diff, "aten::cumsum": cumsum, "aten::rms_norm": rms_norm}
+    def index_put(graph: Any, x: Any, indices: Any, values: Any, accumulate: Any) -> Any:
+        result = importlib.import_module("torch.onnx.symbolic_opset11").index_put(graph, x, indices, values, accumulate)
+        last = result.node()
+        for node in [value.node() for value in last.inputs()] if last.kind() == "onnx::Add" else []:
+            if node.kind() == "onnx::ScatterND":  # into zeros
+                node.s_("reduction", "add")
+        return result
+
+    def index_add(graph: Any, x: Any, axis: Any, index: Any, values: Any, factor: Any) -> Any:
+        along, rank = int(axis.node().t("value")), values.type().dim()
+        ones = graph.op("Constant", value_t=torch.tensor([i for i in range(rank) if i != along % rank]))
+        index = graph.op("Expand", graph.op("Unsqueeze", index, ones), graph.op("Shape", values))
+        if not factor.node().mustBeNone() and factor.node().t("value") != 1:
+            values = graph.op("Mul", values, graph.op("CastLike", factor, values))
+        return graph.op("ScatterElements", x, index, values, axis_i=along, reduction_s="add")
+
+    ops = {"aten::detach": detach, "aten::diff": diff, "aten::cumsum": cumsum, "aten::rms_norm": rms_norm,
+           "aten::index_put": index_put, "aten::index_add": index_add}
     for name, symbolic in ops.items():
         exporter.register_custom_op_symbolic(name, symbolic, 13)
     try:
@@ -271,6 +303,23 @@ def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
               file=sys.stderr)
 
 
+def _drop_zero_biases(model: Any) -> None:
+    """torch's dynamo exporter writes computed zeros as the bias of a convolution without one; for Conv3d of the shape [C, 2], which ONNX
+    does not allow."""
+    def maker(value: Any, op: str) -> Any:
+        node = value.producer() if value is not None else None
+        return node if node is not None and node.op_type == op else None
+
+    for conv in model.graph:
+        if conv.op_type not in ("Conv", "ConvTranspose") or len(conv.inputs) < 3:
+            continue
+        expand = maker(conv.inputs[2], "Expand")
+        like = maker(expand.inputs[0], "CastLike") if expand else None
+        zero = maker(like.inputs[0], "Constant") if like else None
+        if zero is not None and "value" in zero.attributes and not zero.attributes["value"].value.numpy().any():
+            conv.replace_input_with(2, None)
+
+
 def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     import torch
@@ -281,6 +330,7 @@ def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
         input_names=inputs, output_names=outputs, dynamic_shapes=shapes)
     if made is None:
         raise RuntimeError("torch.onnx.export returned nothing")
+    _drop_zero_biases(made.model)
     made.save(path)
 
 
@@ -342,6 +392,7 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     way(module, args, kwargs, os.fspath(path), inputs, outputs, axes)
+                _restore_names(module, os.fspath(path))
                 _complete(module, os.fspath(path))
                 notes = {"tied": _tied(module), "transient": _transient(module), "padding": _padding(module)}
                 for key, text in notes.items():

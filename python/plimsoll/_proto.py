@@ -89,6 +89,41 @@ def initializers(path: str) -> set[str]:
                 for key, _, body, end in fields(data, at, stop) if key == 8}
 
 
+# Fields of a message that hold names, and fields that hold messages: kind of message to {field: kind of its contents}.
+_NAMES = {
+    "graph": {NODE: "node", INITIALIZER: "tensor", 11: "info", 12: "info", 13: "info"},
+    "node": {1: "name", 2: "name", 5: "attribute"},
+    "attribute": {6: "graph", 11: "graph"},
+    "tensor": {8: "name"},
+    "info": {1: "name"},
+}
+
+
+def _renamed(data: mmap.mmap, at: int, end: int, kind: str, names: Mapping[str, str]) -> list[bytes]:
+    """The message data[at:end] with other names of values."""
+    if kind == "name":
+        old = data[at:end]
+        return [names.get(old.decode(), "").encode() or old]
+    out, copied = [], at
+    for number_, begin, body, stop in fields(data, at, end):
+        inner = _NAMES[kind].get(number_)
+        if inner:
+            parts = _renamed(data, body, stop, inner, names)
+            out += [data[copied:begin], number(number_ << 3 | 2) + number(sum(map(len, parts))), *parts]
+            copied = stop
+    return [*out, data[copied:end]]
+
+
+def rename(path: str, names: Mapping[str, str]) -> None:
+    """Gives values of the graph and of its subgraphs other names."""
+    with opened(path) as data, open(path + ".new", "wb") as out:
+        begin, body, end = graphs(data)[0]
+        parts = _renamed(data, body, end, "graph", names)
+        out.write(data[:begin] + number(GRAPH << 3 | 2) + number(sum(map(len, parts))))
+        out.writelines([*parts, data[end:]])
+    os.replace(path + ".new", path)
+
+
 def add_metadata(path: str, key: str, value: str) -> None:
     """Adds an entry of ModelProto.metadata_props: fields behind the end of a message belong to it."""
     with open(path, "ab") as file:

@@ -30,6 +30,27 @@ class Small(nn.Module):
         return self.head(self.drop(x))
 
 
+@torch.jit.script
+def resized(table: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    size = 2 * x.shape[0]
+    if table.shape[0] != size:
+        out = torch.nn.functional.interpolate(table[None, None], [size, 3])[0, 0]
+    else:
+        out = table
+    return out * 2
+
+
+class Branching(nn.Module):
+    """A parameter that one branch of an If returns as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Parameter(torch.randn(4, 3)), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(x + resized(self.table, x).mean(0))
+
+
 def samples(n=96):
     """Pictures that are bright in a third of their rows; the class is the third."""
     rng = numpy.random.default_rng(0)
@@ -257,6 +278,42 @@ class Package(unittest.TestCase):
         made = run.predict(os.path.join(self.dir.name, "x.npy"), os.path.join(out, "y.npy"))
         with torch.no_grad():
             self.assertLess(abs(numpy.load(made) - module(x).numpy()).max(), 1e-5)
+
+    def test_indices_that_occur_twice_add(self):
+        class Add(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(4))
+                self.register_buffer("rows", torch.tensor([0, 2, 2, 1, 0, 3]))
+
+            def forward(self, x):
+                every = torch.arange(x.shape[0])[:, None]
+                put = x.new_zeros(x.shape[0], 4).index_put((every, self.rows[None]), x, accumulate=True)
+                return put.index_add(1, self.rows, x, alpha=2) * self.scale
+
+        path = os.path.join(self.dir.name, "add.onnx")
+        plimsoll.export(Add(), torch.randn(2, 6), path, exporter="torchscript")
+        with open(path, "rb") as file:
+            text = file.read()
+        self.assertEqual(text.count(b"ScatterND\x2a") + text.count(b"ScatterElements\x2a"), 2)  # both have attributes
+        self.assertEqual(text.count(b"reduction\x22\x03add"), 2)
+
+    def test_a_parameter_that_a_branch_returns_keeps_its_name(self):
+        module = Branching()
+        path = os.path.join(self.dir.name, "branch.onnx")
+        plimsoll.export(module, torch.randn(2, 3), path, exporter="torchscript")
+        names = plimsoll._proto.initializers(path)
+        self.assertEqual(names, {"table", "head.weight", "head.bias"})
+        run = plimsoll.train(path, data={"x": torch.randn(4, 3).numpy(), "target": numpy.zeros((4, 2), "float32")}, loss="mse", batch=2,
+                             out=os.path.join(self.dir.name, "branch"), **{"train.steps": 1, "data.eval_share": 0, "eval.batches": 1})
+        self.assertEqual(plimsoll.load_weights(module, run.model), [])
+
+    def test_zeros_of_the_exporter_are_no_bias(self):
+        module = nn.Sequential(nn.Conv3d(1, 2, 1, bias=False), nn.Conv3d(2, 2, 1))
+        path = os.path.join(self.dir.name, "bias.onnx")
+        plimsoll.export(module, torch.randn(2, 1, 2, 2, 2), path, exporter="dynamo")
+        import onnx
+        self.assertEqual([[name for name in n.input if name][2:] for n in onnx.load(path).graph.node if n.op_type == "Conv"], [[], ["1.bias"]])
 
     def test_dynamic_dimensions_keep_their_names(self):
         class Words(nn.Module):

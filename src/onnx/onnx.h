@@ -34,10 +34,11 @@ typedef enum pl_ox_role {
     PL_OX_ROLE_MATRIX, /* of a product */
     PL_OX_ROLE_TABLE,  /* of an embedding */
     PL_OX_ROLE_BIAS,
-    PL_OX_ROLE_SCALE, /* of a norm: ones at first */
-    PL_OX_ROLE_SHIFT, /* of a norm: zeros at first */
-    PL_OX_ROLE_OTHER, /* weights of recurrent layers, slopes */
-    PL_OX_ROLE_BUFFER /* running statistics */
+    PL_OX_ROLE_SCALE,   /* of a norm: ones at first */
+    PL_OX_ROLE_SHIFT,   /* of a norm: zeros at first */
+    PL_OX_ROLE_OTHER,   /* weights of recurrent layers, slopes */
+    PL_OX_ROLE_BUFFER,  /* running statistics */
+    PL_OX_ROLE_CONSTANT /* a setting of an op that ONNX wants as an input: scales, bounds */
 } pl_ox_role;
 
 /* What an exporter notes about an initializer (kinds.c). */

@@ -178,6 +178,17 @@ static const struct {
     {"RNN", 1, PL_OX_ROLE_OTHER},
     {"RNN", 2, PL_OX_ROLE_OTHER},
     {"RNN", 3, PL_OX_ROLE_OTHER},
+    {"Resize", 1, PL_OX_ROLE_CONSTANT},
+    {"Resize", 2, PL_OX_ROLE_CONSTANT},
+    {"Upsample", 1, PL_OX_ROLE_CONSTANT},
+    {"Clip", 1, PL_OX_ROLE_CONSTANT},
+    {"Clip", 2, PL_OX_ROLE_CONSTANT},
+    {"Dropout", 1, PL_OX_ROLE_CONSTANT},
+    {"Pad", 2, PL_OX_ROLE_CONSTANT},
+    {"OneHot", 2, PL_OX_ROLE_CONSTANT},
+    {"Range", 0, PL_OX_ROLE_CONSTANT},
+    {"Range", 1, PL_OX_ROLE_CONSTANT},
+    {"Range", 2, PL_OX_ROLE_CONSTANT},
 };
 
 static pl_ox_init *init_of(const pl_onnx *o, const pl_ox_node *n, size_t k)
@@ -211,7 +222,8 @@ static void set_roles(pl_onnx *o)
         for (size_t r = 0; r < sizeof roles / sizeof *roles; r++) {
             if (strcmp(roles[r].op, n->op_type) != 0) continue;
             pl_ox_init *t = init_of(o, n, (size_t)roles[r].input);
-            if (!t || t->role == PL_OX_ROLE_CONV || !pl_dtype_is_float(t->about.type.dtype))
+            if (!t || t->role == PL_OX_ROLE_CONV || !pl_dtype_is_float(t->about.type.dtype) ||
+                (roles[r].role == PL_OX_ROLE_CONSTANT && t->role != PL_OX_ROLE_NONE))
                 continue;
             t->role = roles[r].role;
             t->conv |= t->role == PL_OX_ROLE_CONV && t->about.type.rank > 2;
@@ -235,6 +247,7 @@ static void set_weights(pl_onnx *o)
         if (!pl_dtype_is_float(t->about.type.dtype) || t->role == PL_OX_ROLE_BUFFER) continue;
         if (t->kind == PL_OX_KIND_PARAMETER) t->about.weight = true;
         if (t->kind != PL_OX_KIND_UNKNOWN) continue;
+        if (t->role == PL_OX_ROLE_CONSTANT) continue;
         t->about.weight = (t->role != PL_OX_ROLE_NONE && t->about.type.rank > 0) ||
                           !pl_nn_match(no_parameters, t->about.name);
     }

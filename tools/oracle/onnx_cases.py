@@ -1,8 +1,9 @@
-"""onnx_cases.py OUT - nodes of opsets 19 to 28 with random numbers of our own, as folders of node tests.
+"""onnx_cases.py OUT [NAME ...] - nodes of opsets 19 to 28 with random numbers of our own, as folders of node tests.
 
 Each folder has the form of the standard's tests (model.onnx, test_data_set_0/input_K.pb, output_K.pb); the outputs are those of onnx's reference
 evaluator, or of ONNX Runtime. tests/data/onnx_nodes has them for `make test`; tools/oracle/onnx_nodes.py writes the standard's own tests.
 """
+import copy
 import pathlib
 import sys
 
@@ -120,6 +121,41 @@ def repeats():
     return nodes, {"x": f32(2, 3, 2)}, ["y"], fixed
 
 
+def zero_bias():
+    """Conv3d without a bias as torch's dynamo exporter writes it: computed zeros of the shape [C, 2]. The numbers are those without them."""
+    make = helper.make_node
+    nodes = [make("Shape", ["w"], ["c"], start=0, end=1), make("Concat", ["c", "two"], ["shape"], axis=0), make("Expand", ["val_0", "shape"], ["bias"]),
+             make("Conv", ["x", "w", "bias"], ["y"], pads=[1] * 6)]
+    return nodes, {"x": f32(2, 3, 4, 3, 5)}, ["y"], {"w": f32(4, 3, 3, 3, 3), "two": np.array([2], I64), "val_0": np.array(0, np.float32)}
+
+
+def whole_numbers():
+    """Products and norms of whole numbers; factors with fractions, whose results are cut; a setting (by) whose name looks like a weight's."""
+    i64, i32 = (lambda *s: rng.integers(-9, 9, s)), (lambda *s: rng.integers(-9, 9, s).astype(np.int32))
+    make = helper.make_node
+    nodes = [make("MatMul", ["a", "b"], ["product"]), make("MatMul", ["row", "b"], ["row_product"]),
+             make("Gemm", ["p", "q", "r"], ["gemm"], transA=1, transB=1), make("Gemm", ["p", "q", "r"], ["scaled"], transA=1, transB=1, alpha=0.5, beta=1.5),
+             make("Einsum", ["a", "b"], ["einsum"], equation="bij,bjk->bik"), make("ReduceL2", ["a", "axis"], ["norm"], keepdims=0),
+             make("PRelu", ["q", "slope"], ["prelu"]), make("Shrink", ["q"], ["shrink"], lambd=1.5, bias=1.5),
+             make("Resize", ["map", "", "by"], ["resized"], mode="linear")]
+    inputs = {"a": i64(2, 3, 4), "b": i64(2, 4, 5), "row": i64(4), "p": i32(4, 3), "q": i32(5, 4), "r": i32(5),
+              "slope": i32(4), "map": i32(1, 2, 4, 4)}
+    fixed = {"axis": np.array([1], I64), "by": np.array([1, 1, 0.6, 1.7], np.float32)}
+    return nodes, inputs, ["product", "row_product", "gemm", "scaled", "einsum", "norm", "prelu", "shrink", "resized"], fixed
+
+
+def narrow_samples():
+    """Positions in maps of f16 and f64: bicubic samples, regions."""
+    half, wide = (lambda *s: f32(*s).astype(np.float16)), (lambda *s: f32(*s).astype(np.float64))
+    make = helper.make_node
+    nodes = [make("GridSample", ["x", "grid"], ["sampled"], mode="cubic"), make("GridSample", ["x", "fine"], ["mixed"], mode="linear"),
+             make("RoiAlign", ["x", "box", "of"], ["half_regions"], output_height=2, output_width=3, sampling_ratio=2),
+             make("RoiAlign", ["y", "place", "of"], ["regions"], output_height=2, output_width=3, sampling_ratio=2)]
+    box = np.array([[0, 0, 5, 6], [1, 2, 37, 37]], np.float16)
+    inputs = {"x": half(2, 3, 40, 40), "grid": np.tanh(half(2, 3, 4, 2)), "fine": np.tanh(f32(2, 3, 4, 2)), "y": wide(2, 3, 40, 40)}
+    return nodes, inputs, ["sampled", "mixed", "half_regions", "regions"], {"box": box, "place": box.astype(np.float64), "of": np.array([1, 0], I64)}
+
+
 def update(op, states, **attributes):
     """An optimizer's update of two weights."""
     parts = ["x", "g"] + ["v", "h"][:states]
@@ -167,6 +203,7 @@ CASES = {
     "bits": bits, "optional": optional, "repeats": repeats,
     "adam": lambda: update("Adam", 2, alpha=0.8, beta=0.9, norm_coefficient_post=0.05),
     "adagrad": lambda: update("Adagrad", 1, decay_factor=0.2), "momentum": lambda: update("Momentum", 1, alpha=0.7, beta=0.6, mode="nesterov"),
+    "zero_bias": zero_bias, "whole_numbers": whole_numbers, "narrow_samples": narrow_samples,
 }
 
 
@@ -199,7 +236,14 @@ def main():
         if loops:
             results = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
         else:
-            results = ReferenceEvaluator(model).run(None, inputs)
+            truth = copy.deepcopy(model)
+            if name == "zero_bias":
+                del truth.graph.node[-1].input[2]
+            given = inputs
+            if name == "narrow_samples":  # positions in f32; the evaluator rounds them to f16
+                given = {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in inputs.items()}
+                truth.graph.initializer[0].CopyFrom(numpy_helper.from_array(fixed["box"].astype(np.float32), "box"))
+            results = [r.astype(np.float16) if r.dtype == np.float32 and given is not inputs else r for r in ReferenceEvaluator(truth).run(None, given)]
         folder = pathlib.Path(sys.argv[1]) / name
         (folder / "test_data_set_0").mkdir(parents=True, exist_ok=True)
         (folder / "model.onnx").write_bytes(model.SerializeToString())
@@ -209,4 +253,6 @@ def main():
                 path.write_bytes(numpy_helper.from_array(np.asarray(array, order="C")).SerializeToString())
 
 
+if len(sys.argv) > 2:
+    CASES = {k: v for k, v in CASES.items() if k in sys.argv[2:]}
 main()

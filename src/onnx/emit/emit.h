@@ -20,6 +20,8 @@ pl_status pl_ox_input(pl_ox_call *c, int k, pl_ox_val **v, pl_val *x) PL_MUST_US
 pl_status pl_ox_input_plain(pl_ox_call *c, int k, pl_ox_val **v, pl_val *x) PL_MUST_USE;
 /* A truth value or an index type as another: casts where types differ. */
 pl_val pl_ox_cast(pl_graph *g, pl_val x, pl_dtype to);
+/* pl_matmul, and the same for whole numbers. */
+pl_val pl_ox_product(pl_graph *g, pl_val x, pl_val y, bool tx, bool ty);
 /* f32 for f16 and bf16, x otherwise. */
 pl_val pl_ox_wide(pl_graph *g, pl_val x);
 /* Sets output 0 to v [N, C, ..] normalised in groups of channels (0: each channel by itself); scale

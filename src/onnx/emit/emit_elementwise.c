@@ -132,6 +132,9 @@ static pl_val hard_sigmoid_of(pl_graph *g, pl_val x, double alpha, double beta)
 
 static pl_val shrink_of(pl_graph *g, pl_val x, double lambda, double bias)
 {
+    pl_dtype type = pl_val_type(g, x).dtype;
+    if (!pl_dtype_is_float(type)) /* the bias may have a fraction */
+        return pl_cast(g, shrink_of(g, pl_cast(g, x, PL_F64), lambda, bias), type);
     pl_val zero = pl_full_like(g, x, 0);
     pl_val up = pl_select(g, pl_gt(g, x, pl_full_like(g, x, lambda)), pl_shift(g, x, -bias), zero);
     return pl_select(g, pl_lt(g, x, pl_full_like(g, x, -lambda)), pl_shift(g, x, bias), up);
@@ -438,6 +441,7 @@ pl_status pl_ox_emit_prelu(pl_ox_call *c)
     }
     PL_TRY(pl_ox_align(c, 2, in, x, perm));
     pl_graph *g = c->g;
-    pl_val low = pl_min(g, x[0], pl_full_like(g, x[0], 0));
-    return pl_ox_set(c, 0, pl_add(g, pl_relu(g, x[0]), pl_mul(g, low, x[1])), perm);
+    pl_val zero = pl_full_like(g, x[0], 0), low = pl_min(g, x[0], zero);
+    pl_val high = pl_dtype_is_float(in[0]->dtype) ? pl_relu(g, x[0]) : pl_max(g, x[0], zero);
+    return pl_ox_set(c, 0, pl_add(g, high, pl_mul(g, low, x[1])), perm);
 }

@@ -24,6 +24,32 @@ static pl_val factor(pl_ox_build *b, pl_ox_val *v, bool *swapped)
     return pl_ox_ordered(b, v, r, perm);
 }
 
+/* x with its last two dimensions swapped. */
+static pl_val swapped(pl_graph *g, pl_val x, int rank)
+{
+    int perm[PL_MAX_RANK];
+    for (int i = 0; i < rank; i++) perm[i] = i;
+    perm[rank - 1] = rank - 2;
+    perm[rank - 2] = rank - 1;
+    return pl_permute(g, x, perm);
+}
+
+/* The engine's products are of floats. Whole numbers are multiplied as [.., m, k, 1] and
+ * [.., 1, k, n] and summed over k, which is exact and one fused kernel. */
+pl_val pl_ox_product(pl_graph *g, pl_val x, pl_val y, bool tx, bool ty)
+{
+    if (!pl_val_ok(x) || !pl_val_ok(y)) return PL_NO_VAL;
+    pl_type a = pl_val_type(g, x), b = pl_val_type(g, y);
+    bool whole = (a.dtype == PL_I32 || a.dtype == PL_I64) && a.dtype == b.dtype;
+    int rank = a.rank > b.rank ? a.rank : b.rank;
+    if (!whole || a.rank < 2 || b.rank < 2 || rank + 1 > PL_MAX_RANK)
+        return pl_matmul(g, x, y, tx, ty);
+    if (tx) x = swapped(g, x, a.rank);
+    if (ty) y = swapped(g, y, b.rank);
+    pl_val z = pl_mul(g, pl_unsqueeze(g, x, a.rank), pl_unsqueeze(g, y, b.rank - 2));
+    return pl_sum(g, z, UINT32_C(1) << (rank - 1), false);
+}
+
 pl_status pl_ox_emit_matmul(pl_ox_call *c)
 {
     pl_ox_val *a = NULL, *b = NULL;
@@ -37,7 +63,7 @@ pl_status pl_ox_emit_matmul(pl_ox_call *c)
     y = factor(c->b, b, &tb);
     if (a->rank == 1) x = pl_reshape(g, x, PL_DIMS(1, a->dim[0]));
     if (b->rank == 1) y = pl_reshape(g, y, PL_DIMS(b->dim[0], 1));
-    pl_val z = pl_matmul(g, x, y, ta, tb);
+    pl_val z = pl_ox_product(g, x, y, ta, tb);
     if (!pl_val_ok(z)) return pl_ox_set(c, 0, z, NULL);
     pl_type t = pl_val_type(g, z);
     if (a->rank == 1 || b->rank == 1) {
@@ -69,16 +95,17 @@ pl_status pl_ox_emit_gemm(pl_ox_call *c)
     tb ^= pl_ox_attr_int(c, "transB", 0) != 0;
     pl_graph *g = c->g;
     bool bias = pl_ox_has(c, 2) && beta != 0;
-    bool vector = bias && beta == 1 && alpha == 1 && c->in[2]->rank == 1 && !ta && tb;
+    bool vector = bias && beta == 1 && alpha == 1 && c->in[2]->rank == 1 && !ta && tb &&
+                  pl_dtype_is_float(a->dtype);
     if (vector && c->in[2]->dim[0] == b->dim[pl_ox_attr_int(c, "transB", 0) ? 0 : 1])
         return pl_ox_set(c, 0, pl_linear(g, x, y, pl_ox_plain(c->b, c->in[2])), NULL);
-    pl_val z = pl_matmul(g, x, y, ta, tb);
+    pl_val z = pl_ox_product(g, x, y, ta, tb), d = bias ? pl_ox_plain(c->b, c->in[2]) : PL_NO_VAL;
+    bool exact = pl_dtype_is_float(a->dtype) || (alpha == 1 && beta == 1); /* or cut at the end */
+    if (!exact) z = pl_cast(g, z, PL_F64);
+    if (!exact && bias) d = pl_cast(g, d, PL_F64);
     if (alpha != 1) z = pl_scale(g, z, alpha);
-    if (bias) {
-        pl_val d = pl_ox_plain(c->b, c->in[2]);
-        z = pl_add(g, z, beta == 1 ? d : pl_scale(g, d, beta));
-    }
-    return pl_ox_set(c, 0, z, NULL);
+    if (bias) z = pl_add(g, z, beta == 1 ? d : pl_scale(g, d, beta));
+    return pl_ox_set(c, 0, exact ? z : pl_cast(g, z, a->dtype), NULL);
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -154,6 +181,18 @@ static pl_status set_last(pl_ox_call *c, int k, pl_val y, int rank)
     return pl_ox_set(c, k, y, perm);
 }
 
+/* Returns the bias of a convolution. Exporters write computed zeros for a layer without a bias
+ * (torch's dynamo exporter gives them the shape [C,2] for Conv3d): zeros that are no tensor of the
+ * file are no bias. */
+static pl_val read_bias(pl_ox_call *c)
+{
+    if (!pl_ox_has(c, 2)) return PL_NO_VAL;
+    const pl_ox_val *v = c->in[2];
+    bool zeros = v->known && !v->init && v->host.d;
+    for (int64_t i = 0; zeros && i < v->host.n; i++) zeros = v->host.d[i] == 0;
+    return zeros ? PL_NO_VAL : pl_ox_plain(c->b, c->in[2]);
+}
+
 pl_status pl_ox_emit_conv(pl_ox_call *c)
 {
     pl_ox_val *v = NULL, *f = NULL;
@@ -167,7 +206,7 @@ pl_status pl_ox_emit_conv(pl_ox_call *c)
     PL_TRY(read_window(c, v->rank - 2, f->dim + 2, &w));
     pad_same(&w, v->dim + 2);
     pl_conv_opts o = conv_opts(&w, pl_ox_attr_int(c, "group", 1));
-    pl_val bias = pl_ox_has(c, 2) ? pl_ox_plain(c->b, c->in[2]) : PL_NO_VAL;
+    pl_val bias = read_bias(c);
     y = pl_conv(c->g, pl_ox_last(c->b, v), pl_ox_last(c->b, f), bias, &o);
     return set_last(c, 0, y, v->rank);
 }
@@ -204,7 +243,7 @@ pl_status pl_ox_emit_conv_transpose(pl_ox_call *c)
         out_pad[i] = (int)extra;
     }
     pl_conv_opts o = conv_opts(&w, pl_ox_attr_int(c, "group", 1));
-    pl_val bias = pl_ox_has(c, 2) ? pl_ox_plain(c->b, c->in[2]) : PL_NO_VAL;
+    pl_val bias = read_bias(c);
     y = pl_conv_transpose(c->g, pl_ox_last(c->b, v), pl_ox_last(c->b, f), bias, &o, out_pad);
     return set_last(c, 0, y, v->rank);
 }

@@ -192,7 +192,7 @@ static pl_status multiply(pl_ox_call *c, term *a, term *b, const term *keep)
     for (int i = 0; i < right.n; i++)
         out[result.n] = y[1].dim[find(b, right.label[i])],
         result.label[result.n++] = right.label[i];
-    result.v = pl_reshape(g, pl_matmul(g, m[0], m[1], false, false), result.n, out);
+    result.v = pl_reshape(g, pl_ox_product(g, m[0], m[1], false, false), result.n, out);
     *a = result;
     return PL_OK;
 }

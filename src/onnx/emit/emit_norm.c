@@ -385,6 +385,23 @@ static pl_val log_sum_exp(pl_graph *g, pl_val x, uint32_t axes)
     return pl_add(g, pl_log(g, pl_sum(g, pl_exp(g, pl_sub(g, x, top)), axes, true)), top);
 }
 
+static pl_val l2(pl_graph *g, pl_val x, uint32_t axes)
+{
+    return pl_sqrt(g, total(g, pl_square(g, x), axes));
+}
+static pl_val log_sum(pl_graph *g, pl_val x, uint32_t axes)
+{
+    return pl_log(g, total(g, x, axes));
+}
+
+/* Whole numbers as f64, and the result cut to a whole number. */
+static pl_val in_floats(pl_graph *g, pl_val x, uint32_t axes, reduce_fn *fn)
+{
+    pl_dtype type = pl_val_type(g, x).dtype;
+    if (pl_dtype_is_float(type)) return fn(g, x, axes);
+    return pl_cast(g, fn(g, pl_cast(g, x, PL_F64), axes), type);
+}
+
 /* Products by halves: fewer nodes than one factor after another, a gradient without division. */
 static pl_val product(pl_graph *g, pl_val x, uint32_t axes)
 {
@@ -424,7 +441,7 @@ REDUCE(max, extreme(g, x, axes, true))
 REDUCE(min, extreme(g, x, axes, false))
 REDUCE(prod, product(g, x, axes))
 REDUCE(l1, total(g, pl_abs(g, x), axes))
-REDUCE(l2, pl_sqrt(g, total(g, pl_square(g, x), axes)))
+REDUCE(l2, in_floats(g, x, axes, l2))
 REDUCE(sum_square, total(g, pl_square(g, x), axes))
-REDUCE(log_sum, pl_log(g, total(g, x, axes)))
-REDUCE(log_sum_exp, log_sum_exp(g, x, axes))
+REDUCE(log_sum, in_floats(g, x, axes, log_sum))
+REDUCE(log_sum_exp, in_floats(g, x, axes, log_sum_exp))

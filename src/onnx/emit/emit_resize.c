@@ -137,6 +137,14 @@ static pl_status build_resize(pl_ox_call *c, pl_ox_val *v, const resize *r, cons
     pl_val x = pl_ox_any(c->b, v);
     if (r->mode[0] != 'n' && r->mode[0] != 'l' && r->mode[0] != 'c')
         return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "mode %s", r->mode);
+    pl_dtype type = v->dtype;
+    if (r->mode[0] != 'n' && !pl_dtype_is_float(type)) { /* rounded weighted sums */
+        v = pl_ox_val_new(c->b, pl_cast(c->g, x, PL_F64), v->perm);
+        if (!v) return PL_ERR_MEMORY;
+        PL_TRY(build_resize(c, v, r, m));
+        v = c->out[0];
+        return pl_ox_set(c, 0, pl_cast(c->g, pl_round(c->g, v->v), type), v->perm);
+    }
     if (engine_can(v, r, m, &mode, &corners)) {
         int64_t out[3];
         for (int i = 2; i < v->rank; i++) out[i - 2] = m[i].out;
@@ -206,8 +214,8 @@ static pl_status read_maps(pl_ox_call *c, const pl_ox_val *v, int in_scales, int
         pl_ox_has(c, 1) && pl_ox_known(c->b, c->in[1]) && c->in[1]->host.n == 2 * count)
         for (int k = 0; k < count; k++) {
             PL_TRY(pl_ox_axis_of(c, axes ? axes[k] : k, v->rank, &axis));
-            m[axis].roi0 = c->in[1]->host.d[k];
-            m[axis].roi1 = c->in[1]->host.d[count + k];
+            m[axis].roi0 = pl_ox_host_real(c->in[1], k);
+            m[axis].roi1 = pl_ox_host_real(c->in[1], count + k);
         }
     return PL_OK;
 }

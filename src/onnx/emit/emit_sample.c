@@ -162,6 +162,16 @@ static map map_of(pl_ox_call *c, pl_ox_val *v, int64_t groups, int64_t points)
     return m;
 }
 
+/* Makes a map and positions in it f64 if the map is, else f32: f16 and bf16 do not tell pixels of a
+ * large map apart. */
+static pl_status widen(pl_ox_call *c, pl_ox_val **v, pl_val x, pl_val *at, pl_dtype *work)
+{
+    *work = (*v)->dtype == PL_F64 ? PL_F64 : PL_F32;
+    *at = pl_ox_cast(c->g, *at, *work);
+    if ((*v)->dtype != *work) *v = pl_ox_val_new(c->b, pl_cast(c->g, x, *work), (*v)->perm);
+    return *v ? PL_OK : PL_ERR_MEMORY;
+}
+
 pl_status pl_ox_emit_grid_sample(pl_ox_call *c)
 {
     pl_ox_val *v = NULL, *grid = NULL;
@@ -179,6 +189,8 @@ pl_status pl_ox_emit_grid_sample(pl_ox_call *c)
                           "cubic mode",
                           v->rank, grid->rank);
     pl_graph *g = c->g;
+    pl_dtype type = v->dtype, work;
+    PL_TRY(widen(c, &v, x, &at, &work));
     int64_t points = 1, dim[PL_MAX_RANK] = {v->dim[0]};
     for (int k = 1; k <= n; k++) points *= dim[k] = grid->dim[k];
     dim[n + 1] = v->dim[1];
@@ -200,7 +212,7 @@ pl_status pl_ox_emit_grid_sample(pl_ox_call *c)
                          : linear(g, &m, p, zeros);
     int perm[PL_MAX_RANK];
     pl_ox_last_perm(v->rank, perm);
-    return pl_ox_set(c, 0, pl_reshape(g, y, v->rank, dim), perm);
+    return pl_ox_set(c, 0, pl_ox_cast(g, pl_reshape(g, y, v->rank, dim), type), perm);
 }
 
 /* Positions of a grid's pixels, transformed: theta [N, n, n + 1] times (x, y, (z,) 1). */
@@ -253,6 +265,8 @@ pl_status pl_ox_emit_roi_align(pl_ox_call *c)
                           "depend on data; set a ratio above 0",
                           (long long)s);
     pl_graph *g = c->g;
+    pl_dtype type = v->dtype, work;
+    PL_TRY(widen(c, &v, x, &box, &work));
     bool half =
         !pl_ox_attr_is(c, "coordinate_transformation_mode",
                        c->b->opset < 16 ? "output_half_pixel" : "half_pixel", "output_half_pixel");
@@ -264,7 +278,7 @@ pl_status pl_ox_emit_roi_align(pl_ox_call *c)
         pl_val lo = pl_slice(g, box, 1, k, k + 1, 1), hi = pl_slice(g, box, 1, k + 2, k + 3, 1);
         pl_val size = pl_sub(g, hi, lo);
         if (!half) size = pl_max(g, size, pl_full_like(g, size, 1));
-        pl_val i = pl_scale(g, pl_shift(g, pl_iota(g, PL_TYPE(PL_F32, 1, count), 1), 0.5),
+        pl_val i = pl_scale(g, pl_shift(g, pl_iota(g, PL_TYPE(work, 1, count), 1), 0.5),
                             1 / (double)count);
         p[k] = pl_add(g, lo, pl_mul(g, size, i)); /* [n, bins*s] */
     }
@@ -288,11 +302,11 @@ pl_status pl_ox_emit_roi_align(pl_ox_call *c)
     const pl_val at[] = {py, px};
     bool largest = pl_ox_attr_is(c, "mode", "avg", "max");
     pl_val y = largest ? largest_part(g, &m, at) : linear(g, &m, at, false);
-    y = pl_mul(g, y, pl_unsqueeze(g, pl_cast(g, in, v->dtype), -1));
+    y = pl_mul(g, y, pl_unsqueeze(g, pl_cast(g, in, work), -1));
     y = pl_reshape(g, y, PL_DIMS(n, oh, s, ow, s, v->dim[1]));
     y = largest ? pl_max_over(g, y, PL_AXIS(2) | PL_AXIS(4), false)
                 : pl_mean(g, y, PL_AXIS(2) | PL_AXIS(4), false);
-    return pl_ox_set(c, 0, y, (const int[]){0, 2, 3, 1});
+    return pl_ox_set(c, 0, pl_ox_cast(g, y, type), (const int[]){0, 2, 3, 1});
 }
 
 /* ---- deformable convolution ------------------------------------------------------------------ */
