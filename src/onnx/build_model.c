@@ -119,6 +119,7 @@ static pl_status lacks_op(const pl_ox_call *c)
     const char *domain = c->node->domain ? c->node->domain : "";
     bool quantized = strstr(c->op, "uantize") || strstr(c->op, "QLinear") ||
                      strstr(c->op, "Integer") || strncmp(c->op, "MatMulNBits", 11) == 0;
+    bool by_data = strcmp(c->op, "NonMaxSuppression") == 0 || strcmp(c->op, "Unique") == 0;
     return pl_ox_fail(
         c, PL_ERR_UNSUPPORTED,
         "Plimsoll lacks the op %s%s%s (docs/ONNX.md lists the ops); %zu node%s of the model "
@@ -126,6 +127,8 @@ static pl_status lacks_op(const pl_ox_call *c)
         domain, domain[0] ? "." : "", c->op, same, same == 1 ? "" : "s", same == 1 ? "s" : "",
         others[0] ? "; also missing: " : "", others,
         quantized ? "The model is quantized: export the model of floats and train that"
+        : by_data ? "The shape of its result depends on data: export the model without this step "
+                    "(boxes and scores as outputs), or train with outputs that do not need it"
                   : "Export with another opset, or replace this layer");
 }
 

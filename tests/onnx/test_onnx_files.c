@@ -208,6 +208,13 @@ TEST(onnx_errors_name_the_node_and_the_way_out)
     REFUSED(quantized, ".", PL_ERR_UNSUPPORTED,
             "1 node of the model needs it. The model is quantized");
 
+    put_node(&g, "NonMaxSuppression", "x", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str boxes = model_of(&g);
+    REFUSED(boxes, ".", PL_ERR_UNSUPPORTED,
+            "1 node of the model needs it. The shape of its result depends on data");
+
     put_node(&g, "Relu", "x", "y");
     put_port(&g, 11, "x", "seq", 0);
     put_port(&g, 12, "y", "seq", 0);

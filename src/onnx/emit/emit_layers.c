@@ -137,6 +137,13 @@ static pl_status read_window(pl_ox_call *c, int n, const int64_t *kernel, window
         for (int i = 0; i < n; i++) to[k][i] = p[i];
         for (int i = 0; i < n && k == 3; i++) w->hi[i] = p[n + i];
     }
+    for (int i = 0; i < n && kernel; i++)
+        if (w->kernel[i] != kernel[i])
+            return pl_ox_fail(c, PL_ERR_FILE, "kernel_shape says %lld, the weight has %lld",
+                              (long long)w->kernel[i], (long long)kernel[i]);
+    int64_t groups = pl_ox_attr_int(c, "group", 1);
+    if (groups < 1 || groups > 1 << 24)
+        return pl_ox_fail(c, PL_ERR_FILE, "group is %lld", (long long)groups);
     for (int i = 0; i < n; i++)
         if (w->kernel[i] < 1 || w->stride[i] < 1 || w->dilation[i] < 1 || w->kernel[i] > 1 << 20 ||
             w->stride[i] > 1 << 20 || w->dilation[i] > 1 << 20 || w->lo[i] < 0 || w->hi[i] < 0 ||
