@@ -93,7 +93,9 @@ static void print_entry(authors *a, const authors_entry *e, const authors_entry 
     bool ok = authors_agree(a, e, precise);
     if (!within(e) && !e->failed && precise && !precise->failed) {
         double bound = bound_of(a, e, precise);
-        snprintf(text, sizeof text, "  f64 %.2e of %.2e", precise->difference, bound);
+        bool jump = precise->difference > bound || e->difference > AUTHORS_ROUNDING * bound;
+        snprintf(text, sizeof text, "  f64 %.2e of %.2e%s", precise->difference, bound,
+                 ok && jump ? ", jump met by a draw" : "");
     }
     a->lines++;
     a->bad += !ok;

@@ -43,7 +43,7 @@
  * The bound is the tolerance plus the error of the authors' f32: the one that about.json states,
  * or the most that moved weights move the line's difference. Moved inputs do not raise it: a jump
  * must be met, not covered. A wrong formula is far from the authors' numbers and stays there. The
- * line shows the difference of f64 and the bound. */
+ * line shows the difference of f64 and the bound, and says where a jump was met. */
 #define AUTHORS_ROUNDING 5
 #define AUTHORS_NUDGE    0x1p-22 /* four units in the last place of f32 */
 #define AUTHORS_DRAWS    16

@@ -111,7 +111,7 @@ static void move_last_number(const char *path)
 
 TEST(authors_notice_one_other_weight)
 {
-    if (!pl_test_long()) SKIP("two seconds");
+    if (!pl_test_long()) SKIP("long");
     int lines, bad;
     CHECK_RUN(cli_run("cp -r " FOLDER "/fluxflow %s/", pl_test_dir()), 0, "");
     move_last_number(pl_test_path("fluxflow/flxflow_final.safetensors"));
