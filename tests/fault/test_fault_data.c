@@ -9,6 +9,7 @@
 #include "plimsoll_hdf5.h"
 #include "plimsoll_train.h"
 #include "tests/datasets/hdf5_file.h"
+#include "tests/fault/fault_lab.h"
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
 
@@ -180,4 +181,36 @@ TEST(fault_an_override_cannot_change_the_recipe)
               pl_error_text());
     CHECK_OK(pl_run_open("cloud/tiny", same, 1, &r));
     pl_run_free(r);
+}
+
+/* `cache` is killed before each of its names appears, in a new folder and over a cache of another
+ * configuration: the same command fills the folder with the bytes of an undisturbed cache. */
+TEST(fault_a_killed_cache_is_completed_by_the_same_command)
+{
+    WANT_FAULTS();
+    if (!pl_test_long()) SKIP("long");
+#define CACHE                                                                                      \
+ "cache stablesr/pictures data.path=set data.flip=0 data.crop=center allow_random_frozen=true "    \
+ "threads=1 --quiet data.cache=latents data.resize="
+    const char *d = pl_test_dir();
+    CHECK_RUN(fault_free("generate stablesr/pictures --raw data.samples=1 data.eval_samples=1 "
+                         "--out set --quiet"),
+              0, "");
+    CHECK_RUN(cli_run("cd %s && $P " CACHE "lanczos && mv latents whole", d), 0, "");
+    CHECK_RUN(cli_run("cd %s && $P " CACHE "triangle && mv latents other", d), 0, "");
+    CHECK_RUN(cli_run("cd %s && ! diff -r whole/train other/train", d), 0, ""); /* other bytes */
+    fault f = {"rename", "/latents/c", 0, "kill"};
+    long n = fault_count(&f, CACHE "lanczos");
+    CHECK_MSG(n == 4, "%ld names", n); /* cache.json and config.yaml, twice */
+
+    for (int over = 0; over < 2; over++)
+        for (f.k = 1; f.k <= n; f.k++) {
+            cli_run("cd %s && rm -rf latents && if [ %d = 1 ]; then cp -a other latents; fi", d,
+                    over);
+            int first = fault_run(&f, CACHE "lanczos").code;
+            CHECK_MSG(first == 137, "name %ld: exit code %d", f.k, first);
+            CHECK_RUN(fault_free(CACHE "lanczos"), 0, "");
+            CHECK_RUN(cli_run("cd %s && diff -r -x cache.checked -x '*.tmp-*' whole latents", d), 0,
+                      "");
+        }
 }

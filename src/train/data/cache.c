@@ -168,17 +168,19 @@ static pl_status write_text(const pl_run *r, const char *name, const char *text)
     return pl_sys_write_file(path, text, strlen(text));
 }
 
+/* cache.json marks the folder as a cache, and says whether the files are those of config.yaml: of
+ * an unfinished cache it is written first, of a finished one last. A process that is killed in
+ * between leaves neither a folder that no cache may use nor old files with a new configuration. */
 pl_status pl__cache_stamp_write(pl_run *r, const pl_cache_stamp *s)
 {
     char *config = NULL, *text = NULL;
     json_t *o = json_object();
     pl_status rc = fill(r, s, o);
     if (rc == PL_OK) rc = pl_config_print(r->config, &config);
+    if (rc == PL_OK) text = json_dumps(o, JSON_INDENT(1));
+    if (rc == PL_OK && !s->finished) rc = write_text(r, "cache.json", text);
     if (rc == PL_OK) rc = write_text(r, "config.yaml", config);
-    if (rc == PL_OK) {
-        text = json_dumps(o, JSON_INDENT(1));
-        rc = write_text(r, "cache.json", text);
-    }
+    if (rc == PL_OK && s->finished) rc = write_text(r, "cache.json", text);
     json_decref(o);
     free(text);
     pl_text_free(config);

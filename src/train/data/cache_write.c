@@ -226,12 +226,15 @@ static pl_status write_subset(writer *w, pl_subset subset, pl_progress_fn progre
 
 /* ---- the folder -------------------------------------------------------------------------------
  */
+/* Whether the folder has no file, or only the first one of a cache, which a killed process had not
+ * renamed. */
 static bool is_empty(const char *dir)
 {
     DIR *d = opendir(dir);
     bool empty = true;
     for (struct dirent *e; d && empty && (e = readdir(d));)
-        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                strncmp(e->d_name, "cache.json.tmp", 14) == 0;
     if (d) closedir(d);
     return empty;
 }
@@ -248,12 +251,18 @@ static void remove_old(const char *dir)
     if (d) closedir(d);
 }
 
-static pl_status make_folders(writer *w)
+static pl_status take_folder(const writer *w)
 {
     char path[PATH];
     snprintf(path, sizeof path, "%s/cache.json", w->dir);
     PL_FAIL_IF(access(path, F_OK) != 0 && !is_empty(w->dir), PL_ERR_CONFIG,
                "data.cache: %s holds other files; name an empty or new folder", w->dir);
+    return pl_sys_make_dirs(w->dir);
+}
+
+static pl_status make_folders(const writer *w)
+{
+    char path[PATH];
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < w->n; i++) {
             snprintf(path, sizeof path, "%s/%s/%s", w->dir, pl_subset_name((pl_subset)s),
@@ -299,8 +308,9 @@ static pl_status write_all(writer *w, pl_progress_fn progress, void *ctx)
     }
     PL_TRY(hash_weights(r, &w->stamp.weights));
     PL_TRY(open_sinks(w));
-    PL_TRY(make_folders(w));
+    PL_TRY(take_folder(w));
     PL_TRY(pl__cache_stamp_write(r, &w->stamp)); /* not finished */
+    PL_TRY(make_folders(w));
     for (int s = 0; s < 1 + r->data.encode_eval; s++)
         PL_TRY(write_subset(w, (pl_subset)s, progress, ctx));
     w->stamp.finished = true;
