@@ -134,7 +134,26 @@ static uint64_t over_by(const pl__levels_search *s, const pl_expanded_plan *t, u
     return arena > left ? arena - left : 0;
 }
 
-/* Packs t; *over: how many bytes its arena is too large. */
+/* Predicts the time of a plan that is packed. */
+static pl_status predict_placed(const pl__levels_search *s, pl_expanded_plan *t)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    pl_level_times times = {0};
+    double *cost = pl_arena_new(&mem, double, t->plan->n_order + 1);
+    for (uint32_t i = 0; cost && i < t->plan->n_order; i++) {
+        uint32_t unit = t->plan->order[i];
+        if (t->x->units->unit[unit].kind != PL_UNIT_MOVE)
+            cost[i] = s->f->base->cost_ns[t->x->base[unit]];
+    }
+    pl_status rc = cost ? pl_level_time_placed(t->x->g, t->x->units, t->plan, cost, s->levels, NULL,
+                                               NULL, &times)
+                        : PL_ERR_MEMORY;
+    t->total_ns = times.total_ns;
+    pl_arena_release(&mem);
+    return rc;
+}
+
+/* Packs t, which then has its exact time; *over: how many bytes its arena is too large. */
 static pl_status pack(const pl__levels_search *s, pl_expanded_plan *t, uint64_t *over)
 {
     uint64_t left = s->enough ? s->enough : arena_left(s, t);
@@ -144,6 +163,7 @@ static pl_status pack(const pl__levels_search *s, pl_expanded_plan *t, uint64_t 
     PL_TRY(pl_plan_make(t->x->g, t->x->units, &t->opts, &t->plan));
     PL_TRY(pl_plan_check(t->x->g, t->x->units, &t->opts, t->plan));
     *over = over_by(s, t, t->plan->arena_bytes);
+    PL_TRY(predict_placed(s, t));
     return pl__search_stopped(s->f);
 }
 
@@ -168,7 +188,8 @@ pl_status pl__levels_try_moves(pl__levels_search *s, const pl_expanded_plan *sti
     bool faster = rc == PL_OK && (!s->best || t->total_ns < s->best->total_ns);
     if (faster) *over = over_by(s, t, peak);
     if (faster && !*over) rc = pack(s, t, over);
-    bool good = rc == PL_OK && faster && !*over && levels_fit(s->levels, t->plan);
+    bool good = rc == PL_OK && faster && !*over && levels_fit(s->levels, t->plan) &&
+                (!s->best || t->total_ns < s->best->total_ns);
     pl__expanded_plan_free(good ? s->best : t);
     if (good) s->best = t;
     return rc;
@@ -188,7 +209,8 @@ static pl_status try_option(pl__levels_search *s, const pl__level_option *o)
         bool faster = rc == PL_OK && (!s->best || t->total_ns < s->best->total_ns);
         if (rc == PL_OK) over = over_by(s, t, peak);
         if (faster && !over) rc = pack(s, t, &over);
-        bool good = rc == PL_OK && faster && !over && levels_fit(s->levels, t->plan);
+        bool good = rc == PL_OK && faster && !over && levels_fit(s->levels, t->plan) &&
+                    (!s->best || t->total_ns < s->best->total_ns);
         if (good) {
             pl__expanded_plan_free(s->best);
             s->best = t;

@@ -214,6 +214,19 @@ static pl_status plan_each(pl_process_budget *b, uint64_t room, bool *done)
     return PL_OK;
 }
 
+/* Whether one unit of a program needs more than the room: then no plan fits, and the smallest plans
+ * need not be searched for. */
+static bool is_below_bound(const pl_process_budget *b, uint64_t room)
+{
+    for (int i = 0; i < b->n; i++) {
+        uint64_t bound;
+        pl_status rc = pl_budget_bound(pl_program_budget(b->programs[i]), &bound);
+        if (b->on_host) pl_budget_pause(pl_program_budget(b->programs[i]));
+        if (rc == PL_OK && bound > room) return true;
+    }
+    return false;
+}
+
 /* Plans within a room. Where no plan is found the current plans stay. */
 static pl_status plan_within(pl_process_budget *b, uint64_t room)
 {
@@ -233,6 +246,7 @@ static pl_status plan_within(pl_process_budget *b, uint64_t room)
     for (int round = 0; round < ROUNDS && rc == PL_OK && !done; round++)
         rc = plan_each(b, room, &done);
     if (!b->on_host || done || (rc != PL_OK && rc != PL_ERR_FIT)) return rc;
+    if (rc == PL_ERR_FIT && is_below_bound(b, room)) return rc;
     /* plans of several programs are in each other's way */
     bool several = plans_of(b) != 0;
     if (several) rc = plan_smallest(b, true, &smallest);

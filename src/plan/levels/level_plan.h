@@ -68,6 +68,10 @@ typedef struct pl_level_times {
  * filled unless NULL. */
 pl_status pl_level_time(const pl_plan *plan, const double *cost_ns, const pl_level_opts *o,
                         double *begin_ns, double *move_ns, pl_level_times *out) PL_MUST_USE;
+/* The same for a packed plan of the graph, whose offsets say what waits for what. */
+pl_status pl_level_time_placed(const pl_graph *g, const pl_units *units, const pl_plan *plan,
+                               const double *cost_ns, const pl_level_opts *o, double *begin_ns,
+                               double *move_ns, pl_level_times *out) PL_MUST_USE;
 /* The same for moves of an order that is not planned yet. entry_ns: filled, per entry and at the
  * end, with the time at which the entry begins unless NULL. */
 pl_status pl_level_estimate(const pl_level_problem *p, const pl_list_move *moves, uint32_t n_moves,

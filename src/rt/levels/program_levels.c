@@ -124,8 +124,9 @@ pl_status pl__program_level_time(const pl_program *p, double *begin_ns, double *
     double *cost = pl_arena_new(&mem, double, p->plan->n_order + 1);
     for (uint32_t i = 0; cost && i < p->plan->n_order; i++)
         cost[i] = p->cost_ns[pl_base_unit(p, p->plan->order[i])];
-    pl_status rc =
-        cost ? pl_level_time(p->plan, cost, p->levels, begin_ns, move_ns, out) : PL_ERR_MEMORY;
+    pl_status rc = cost ? pl_level_time_placed(p->g, p->units, p->plan, cost, p->levels, begin_ns,
+                                               move_ns, out)
+                        : PL_ERR_MEMORY;
     pl_arena_release(&mem);
     return rc;
 }
