@@ -271,7 +271,8 @@ TEST(cuda_conv_products_match_the_definition)
     /* One of the three products of every second shape; all of them in a long run. */
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (size_t kind = 0; kind < 3; kind++)
-            if (pl_test_long() || (i % 2 == 0 && kind == i % 3)) check_kind(&list[i], (pl_conv_kind)kind);
+            if (pl_test_long() || (i % 2 == 0 && kind == i % 3))
+                check_kind(&list[i], (pl_conv_kind)kind);
 }
 
 /* bf16 with channels that are not multiples of 8. */
