@@ -142,8 +142,8 @@ static bool has_tail(const char *name, const char *const *tail)
     return false;
 }
 
-/* Whether a path is that of a variant of a file, as diffusers names variants: x.fp16.safetensors of
- * x.safetensors. */
+/* Whether a path names a variant of a file, as diffusers names variants: x.fp16.safetensors is a
+ * variant of x.safetensors. */
 static bool is_variant(const char *path, const char *of)
 {
     size_t same = 0;

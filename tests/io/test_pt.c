@@ -233,7 +233,7 @@ TEST(pt_a_set_reads_folders_lists_and_prefers_safetensors)
 }
 
 /* Folders of diffusers hold the same weights in several formats: x.safetensors beside
- * x.fp16.safetensors. Files with other tensors are no variants, whatever their names. */
+ * x.fp16.safetensors. A file with other tensors is not a variant, whatever its name. */
 TEST(pt_a_set_reads_the_plain_file_of_a_folder_with_variants)
 {
     static const char *const variants[] = {"x.fp16.safetensors", "x.safe.safetensors"};

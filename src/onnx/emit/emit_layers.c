@@ -188,9 +188,9 @@ static pl_status set_last(pl_ox_call *c, int k, pl_val y, int rank)
     return pl_ox_set(c, k, y, perm);
 }
 
-/* Returns the bias of a convolution. Exporters write computed zeros for a layer without a bias
- * (torch's dynamo exporter gives them the shape [C,2] for Conv3d): zeros that are no tensor of the
- * file are no bias. */
+/* Returns the bias of a convolution. Exporters compute zeros for a layer without a bias, and
+ * torch's dynamo exporter gives them the shape [C,2] for Conv3d. Computed zeros are therefore left
+ * out; zeros that the file stores are a bias. */
 static pl_val read_bias(pl_ox_call *c)
 {
     if (!pl_ox_has(c, 2)) return PL_NO_VAL;
