@@ -6,7 +6,9 @@
  * arrives from several sides within a moment (torchrun signals all its processes) counts as one.
  *
  * No process stays when the one that started it has ended: the kernel signals mpirun when this
- * process ends, and kills each rank when mpirun ends.
+ * process ends, and kills each rank when mpirun ends. That holds for suspended processes, too: a
+ * stop continues mpirun and the ranks, the guard continues this process when mpirun has ended, and
+ * the kernel continues processes of torchrun when torchrun ends.
  *
  * mpirun writes into pipes, and a process of its own copies them to the outputs of this process:
  * mpirun crashes when the program that reads its output has ended.
@@ -38,6 +40,8 @@
 static volatile sig_atomic_t asked, times;
 /* SIGUSR1 and SIGUSR2, which do not stop: how often they came */
 static volatile sig_atomic_t saves, memories;
+/* how often SIGTSTP came */
+static volatile sig_atomic_t suspensions;
 
 /* Ranks know four signals that stop; SIGXCPU of this process stops them as SIGTERM does. */
 static void note_signal(int signal_number)
@@ -52,6 +56,12 @@ static void note_request(int signal_number)
         saves = saves + 1;
     else
         memories = memories + 1;
+}
+
+static void note_suspension(int signal_number)
+{
+    (void)signal_number;
+    suspensions = suspensions + 1;
 }
 
 /* The program that reads the output has ended: stops as a signal does, once, since every further
@@ -119,8 +129,8 @@ static void die_with(pid_t parent, int signal_number)
     if (getppid() != parent) _exit(8); /* it ended before the kernel knew */
 }
 
-/* Reads the name of a process and the number of its parent. */
-static bool look_at(pid_t pid, char name[32], pid_t *parent)
+/* Reads the name of a process, its state (T: suspended, Z: ended) and the number of its parent. */
+static bool look_at(pid_t pid, char name[32], char *state, pid_t *parent)
 {
     char path[32], text[256] = "";
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -128,7 +138,8 @@ static bool look_at(pid_t pid, char name[32], pid_t *parent)
     ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0) close(fd);
     const char *end = n > 0 ? strrchr(text, ')') : NULL; /* PID (NAME) STATE PARENT */
-    if (!end || sscanf(text, "%*d (%31[^)]", name) != 1 || sscanf(end, ") %*c %d", &ppid) != 1)
+    if (!end || sscanf(text, "%*d (%31[^)]", name) != 1 ||
+        sscanf(end, ") %c %d", state, &ppid) != 2)
         return false;
     *parent = ppid;
     return true;
@@ -139,11 +150,11 @@ static bool look_at(pid_t pid, char name[32], pid_t *parent)
 static bool has_mpirun(pid_t mpirun)
 {
     enum { MOST = 64 };
-    char name[32];
+    char name[32], state;
     pid_t at = getppid(), next;
     for (int i = 0; i < MOST && at > 0; i++, at = next) {
         if (at == mpirun) return true;
-        if (!look_at(at, name, &next)) return at != 1; /* hidden */
+        if (!look_at(at, name, &state, &next)) return at != 1; /* hidden */
         if (strcmp(name, "orted") == 0 || strncmp(name, "prte", 4) == 0) return true;
     }
     return false;
@@ -208,16 +219,27 @@ static pl_status start(int ranks, char **argv, const pl_copier *c, pid_t *out)
 
 /* ---- mpirun that does not end ------------------------------------------------------------- */
 /* A process that outlives this one for a moment: mpirun gets SIGTERM when this process ends, and
- * does not always end then. */
+ * does not always end then. While this process lives, the guard looks whether it is suspended. */
 typedef struct guard {
     pid_t pid;
     int line; /* closes when this process ends */
 } guard;
 
-/* Ends when the line tells it to, or has killed mpirun after the line has closed. */
-static _Noreturn void keep_guard(pid_t mpirun, int line)
+/* Nobody waits for a run whose mpirun has ended but the program that started the launcher: a
+ * launcher that is suspended goes on, and reports the exit code. */
+static void continue_launcher(pid_t launcher, pid_t mpirun)
 {
-    enum { PATIENCE_MS = 2000, LOOK_MS = 50 };
+    char name[32], state;
+    pid_t parent;
+    if (look_at(mpirun, name, &state, &parent) && state == 'Z' &&
+        look_at(launcher, name, &state, &parent) && state == 'T')
+        kill(launcher, SIGCONT);
+}
+
+/* Kills mpirun if it has not ended by itself when the line has been closed for PATIENCE_MS. */
+static _Noreturn void keep_guard(pid_t launcher, pid_t mpirun, int line)
+{
+    enum { PATIENCE_MS = 2000, LOOK_MS = 50, LAUNCHER_MS = 1000 };
     sigset_t all;
     char byte;
     sigfillset(&all);
@@ -226,25 +248,27 @@ static _Noreturn void keep_guard(pid_t mpirun, int line)
     setpgid(0, 0);
     dup2(line, 0); /* nobody waits for the end of an output that this process has */
     for (int fd = 1; fd < 1024; fd++) close(fd);
-    ssize_t n;
-    while ((n = read(0, &byte, 1)) < 0 && errno == EINTR) continue;
-    for (int t = 0; n == 0 && t < PATIENCE_MS; t += LOOK_MS) {
+    struct pollfd open = {.fd = 0, .events = POLLIN};
+    while (poll(&open, 1, LAUNCHER_MS) <= 0 || read(0, &byte, 1) != 0)
+        continue_launcher(launcher, mpirun);
+    for (int t = 0; t < PATIENCE_MS; t += LOOK_MS) {
         if (kill(mpirun, 0) != 0) _exit(0);
         usleep(LOOK_MS * 1000);
     }
-    if (n == 0) kill(mpirun, SIGKILL);
+    kill(mpirun, SIGKILL);
     _exit(0);
 }
 
 static void guard_begin(guard *g, pid_t mpirun)
 {
     int line[2];
+    pid_t launcher = getpid();
     *g = (guard){.pid = -1, .line = -1};
     if (pipe2(line, O_CLOEXEC) != 0) return;
     g->pid = fork();
     if (g->pid == 0) {
         close(line[1]);
-        keep_guard(mpirun, line[0]);
+        keep_guard(launcher, mpirun, line[0]);
     }
     close(line[0]);
     g->line = line[1];
@@ -252,16 +276,16 @@ static void guard_begin(guard *g, pid_t mpirun)
 
 static void guard_end(const guard *g)
 {
-    if (g->line >= 0 && write(g->line, "", 1) < 0) kill(g->pid, SIGKILL);
+    if (g->pid > 0) kill(g->pid, SIGKILL);
     if (g->line >= 0) close(g->line);
     if (g->pid > 0) waitpid(g->pid, NULL, 0);
 }
 
-/* Kills ranks that do not end by themselves, for example stopped ones; mpirun ends after them. */
-static void kill_ranks(const pl_hub *hub, int ranks)
+/* Signals the ranks that have come. */
+static void signal_ranks(const pl_hub *hub, int ranks, int signal_number)
 {
     for (int i = 0; i < ranks; i++)
-        if (pl_hub_pid(hub, i) > 0) kill(pl_hub_pid(hub, i), SIGKILL);
+        if (pl_hub_pid(hub, i) > 0) kill(pl_hub_pid(hub, i), signal_number);
 }
 
 static int own_code(int status)
@@ -271,7 +295,7 @@ static int own_code(int status)
 
 /* What has been passed on. */
 typedef struct passed {
-    int stops, saves, memories;
+    int stops, saves, memories, suspensions;
     uint64_t first; /* time of the first signal that stops; 0: none */
     bool lost;      /* it was SIGPIPE: the next signal counts as the first */
     bool decided;   /* the ranks have got the order to stop or to end */
@@ -294,8 +318,22 @@ static void pass_stop(pl_hub *hub, passed *p, uint64_t now)
     p->decided = true;
 }
 
-/* The first signal stops the ranks; a later signal does not wait for the end of a step. */
-static void pass_signals(pl_hub *hub, passed *p)
+/* Ctrl-Z reaches this process alone. Ranks that go on would end, because they hear nothing from it.
+ * The default action suspends this process, unless no shell could continue it. */
+static void suspend(const pl_hub *hub, int ranks, pid_t mpirun)
+{
+    kill(mpirun, SIGSTOP);
+    signal_ranks(hub, ranks, SIGSTOP);
+    signal(SIGTSTP, SIG_DFL);
+    raise(SIGTSTP);
+    listen_to(SIGTSTP, note_suspension);
+    kill(mpirun, SIGCONT);
+    signal_ranks(hub, ranks, SIGCONT);
+}
+
+/* The first signal stops the ranks; a later signal does not wait for the end of a step. Suspended
+ * processes are continued, so that they stop, too. */
+static void pass_signals(pl_hub *hub, int ranks, pid_t mpirun, passed *p)
 {
     uint64_t now = pl_sys_now_ns();
     if (p->parent && getppid() != p->parent) { /* torchrun has ended: nobody waits for the ranks */
@@ -307,8 +345,14 @@ static void pass_signals(pl_hub *hub, passed *p)
     p->saves = saves;
     p->memories = memories;
     if (p->first && !p->decided) pass_stop(hub, p, now);
+    if (suspensions != p->suspensions && pl_hub_met(hub)) {
+        suspend(hub, ranks, mpirun);
+        p->suspensions = suspensions;
+    }
     if (times == p->stops) return;
     p->stops = times;
+    kill(mpirun, SIGCONT);
+    signal_ranks(hub, ranks, SIGCONT);
     if (p->first == 0 || p->lost) {
         p->lost = asked == SIGPIPE;
         p->first = now;
@@ -335,7 +379,7 @@ static void explain_mpirun(pl_hub *hub, int code)
 }
 
 /* Serves the ranks until the world ends; *status is mpirun's once it is gone, -1 before. */
-static void look_after(pl_hub *hub, pid_t pid, int *status)
+static void look_after(pl_hub *hub, int ranks, pid_t pid, int *status)
 {
     int state;
     passed p = {.parent = getenv("TORCHELASTIC_RUN_ID") ? getppid() : 0};
@@ -343,7 +387,7 @@ static void look_after(pl_hub *hub, pid_t pid, int *status)
     *status = -1;
     while (!over) {
         over = pl_hub_tend(hub, 50);
-        pass_signals(hub, &p);
+        if (*status < 0) pass_signals(hub, ranks, pid, &p);
         if (*status < 0 && waitpid(pid, &state, WNOHANG) == pid) {
             *status = state;
             for (int i = 0; i < 20 && !over; i++) over = pl_hub_tend(hub, 10); /* last messages */
@@ -362,6 +406,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     int status;
     pl_segments segments;
     listen_to_signals();
+    listen_to(SIGTSTP, note_suspension);
     PL_TRY(pl_hub_new(ranks, true, &hub));
     pl_control_at at;
     pl_status rc = pl_hub_draw_key(hub);
@@ -375,9 +420,9 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     if (rc == PL_OK) {
         guard g;
         guard_begin(&g, pid);
-        look_after(hub, pid, &status);
+        look_after(hub, ranks, pid, &status);
         const char *verdict = pl_hub_verdict(hub, code);
-        if (verdict[0]) kill_ranks(hub, ranks);
+        if (verdict[0]) signal_ranks(hub, ranks, SIGKILL); /* they may be suspended */
         if (verdict[0] && status < 0 && !pl_hub_met(hub)) kill(pid, SIGTERM); /* ranks may come */
         if (status < 0) status = wait_for(pid, verdict[0] ? 3000 : 20000);
         guard_end(&g);
@@ -409,13 +454,22 @@ static socklen_t torch_name(struct sockaddr_un *at)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Whether the process at the other end belongs to this user. The names of abstract sockets are open
- * to everybody on the machine. */
-static bool is_own(int fd)
+/* Whether the process at the other end belongs to this user; *pid is its number. The names of
+ * abstract sockets are open to everybody on the machine. */
+static bool is_own(int fd, pid_t *pid)
 {
-    struct ucred peer;
+    struct ucred peer = {0};
     socklen_t n = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+    bool own = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+    *pid = own ? peer.pid : 0; /* 0, too, in another namespace of processes */
+    return own;
+}
+
+/* Tells a follower the exit code, also one that is suspended. */
+static void tell(int peer, pid_t pid, int code)
+{
+    unsigned char byte = (unsigned char)code;
+    if (send(peer, &byte, 1, MSG_NOSIGNAL) == 1 && pid > 1) kill(pid, SIGCONT);
 }
 
 /* Rank 0 of torchrun starts the world by mpirun; the others wait for its exit code. */
@@ -431,32 +485,32 @@ static pl_status lead(int ranks, char **argv, int *code)
     for (int i = 1, tries = 0; i < ranks && tries < 4 * ranks; i++, tries++) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         int peer = poll(&ready, 1, 1000) > 0 ? accept(fd, NULL, NULL) : -1;
-        unsigned char byte = (unsigned char)*code;
-        if (peer >= 0 && !is_own(peer)) i--;
-        if (peer >= 0 && is_own(peer) && send(peer, &byte, 1, MSG_NOSIGNAL) < 0) continue;
-        if (peer >= 0) close(peer);
+        pid_t pid = 0;
+        if (peer < 0) continue;
+        if (is_own(peer, &pid))
+            tell(peer, pid, *code);
+        else
+            i--;
+        close(peer);
     }
     close(fd);
     return PL_OK;
 }
 
 /* Returns the exit code; a signal to this process is passed to the process that listens. */
-static int hear(int fd)
+static int hear(int fd, pid_t leader)
 {
-    struct ucred leader = {0};
-    socklen_t n = sizeof leader;
     int seen = 0, seen_saves = 0, seen_memories = 0;
     pid_t parent = getppid();
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &leader, &n) != 0) leader.pid = 0;
     for (;;) {
         unsigned char byte;
         struct pollfd ready = {.fd = fd, .events = POLLIN};
         poll(&ready, 1, 50);
         if (ready.revents) return recv(fd, &byte, 1, 0) == 1 ? byte : 8;
         if (getppid() != parent) return 8; /* torchrun has ended; rank 0 sees it, too */
-        if (times > seen && leader.pid > 1) kill(leader.pid, (int)asked);
-        if (saves > seen_saves && leader.pid > 1) kill(leader.pid, SIGUSR1);
-        if (memories > seen_memories && leader.pid > 1) kill(leader.pid, SIGUSR2);
+        if (times > seen && leader > 1) kill(leader, (int)asked);
+        if (saves > seen_saves && leader > 1) kill(leader, SIGUSR1);
+        if (memories > seen_memories && leader > 1) kill(leader, SIGUSR2);
         seen = times;
         seen_saves = saves;
         seen_memories = memories;
@@ -471,12 +525,13 @@ static pl_status follow(int *code)
     listen_to_signals();
     for (int i = 0; i < 300 && fd >= 0; i++) {
         if (connect(fd, (struct sockaddr *)&at, n) == 0) {
-            bool own = is_own(fd);
+            pid_t leader;
+            bool own = is_own(fd, &leader);
             if (!own) close(fd);
             PL_FAIL_IF(!own, PL_ERR_PEER,
                        "the socket of torchrun's ranks belongs to another user's process; "
                        "torchrun --rdzv-id NAME gives it another name");
-            *code = hear(fd);
+            *code = hear(fd, leader);
             close(fd);
             return PL_OK;
         }
@@ -496,6 +551,7 @@ pl_status pl_ranks_start(int asked_ranks, char **argv, int *code)
             "torchrun started %d of %d ranks on this machine: across machines, start them with "
             "mpirun or srun",
             env.local_size, env.size);
+        prctl(PR_SET_PDEATHSIG, SIGCONT); /* if suspended, it goes on when torchrun ends */
         return env.rank == 0 ? lead(env.size, argv, code) : follow(code);
     }
     if (env.launcher && strcmp(env.launcher, "mpirun") == 0) die_with_mpirun();
