@@ -249,6 +249,8 @@ static pl_status check_batch(const onnx_part *p, const pl_onnx_opts *o)
         char text[96], sizes[200] = "";
         if (port->dim[0] < 0)
             snprintf(sizes, sizeof sizes, "leave out dims.%s", port->dim_name[0]);
+        else if (!port->dim[0])
+            snprintf(sizes, sizeof sizes, "export the model with a dynamic batch");
         else
             snprintf(sizes, sizeof sizes,
                      "export the model with a dynamic batch, or set batch=%lld (a multiple of it "

@@ -14,25 +14,35 @@ pl_status pl_ox_fail(const pl_ox_call *c, pl_status code, const char *fmt, ...)
     va_end(ap);
     const char *out = c->node->n_output ? c->node->output[0] : "";
     const char *name = c->node->name ? c->node->name : "";
-    return pl_fail(code, "%s: %s node '%s' (output '%s'): %s", c->b->model->path, c->op, name, out,
-                   text);
+    return pl_fail(code, "%s: %s node%s%s%s (output '%s'): %s", c->b->model->path, c->op,
+                   name[0] ? " '" : "", name, name[0] ? "'" : "", out, text);
+}
+
+/* The attribute, where it has the type; notes one of another type. */
+static const pl_ox_attr *typed(const pl_ox_call *c, const char *name, int32_t type)
+{
+    const pl_ox_attr *a = pl_ox_attr_find(c, name);
+    if (!a || !a->has_type || !a->type || a->type == type) return a;
+    c->b->mistyped = name;
+    c->b->wanted_type = type;
+    return NULL;
 }
 
 int64_t pl_ox_attr_int(const pl_ox_call *c, const char *name, int64_t fallback)
 {
-    const pl_ox_attr *a = pl_ox_attr_find(c, name);
+    const pl_ox_attr *a = typed(c, name, PL_OX_ATTR_INT);
     return a && a->has_i ? a->i : a && a->type == PL_OX_ATTR_INT ? 0 : fallback;
 }
 
 double pl_ox_attr_float(const pl_ox_call *c, const char *name, double fallback)
 {
-    const pl_ox_attr *a = pl_ox_attr_find(c, name);
+    const pl_ox_attr *a = typed(c, name, PL_OX_ATTR_FLOAT);
     return a && a->has_f ? (double)a->f : a && a->type == PL_OX_ATTR_FLOAT ? 0 : fallback;
 }
 
 const char *pl_ox_attr_text(const pl_ox_call *c, const char *name, const char *fallback)
 {
-    const pl_ox_attr *a = pl_ox_attr_find(c, name);
+    const pl_ox_attr *a = typed(c, name, PL_OX_ATTR_STRING);
     if (!a || !a->has_s) return fallback;
     char *s = pl_arena_strndup(&c->b->mem, (const char *)a->s.data, a->s.len);
     return s ? s : fallback;
@@ -40,7 +50,7 @@ const char *pl_ox_attr_text(const pl_ox_call *c, const char *name, const char *f
 
 bool pl_ox_attr_is(const pl_ox_call *c, const char *name, const char *fallback, const char *is)
 {
-    const pl_ox_attr *a = pl_ox_attr_find(c, name);
+    const pl_ox_attr *a = typed(c, name, PL_OX_ATTR_STRING);
     if (!a || !a->has_s) return strcmp(fallback, is) == 0;
     return a->s.len == strlen(is) && memcmp(a->s.data, is, a->s.len) == 0;
 }
@@ -48,7 +58,7 @@ bool pl_ox_attr_is(const pl_ox_call *c, const char *name, const char *fallback, 
 const int64_t *pl_ox_attr_ints(const pl_ox_call *c, const char *name, int *n)
 {
     static const int64_t none[1];
-    const pl_ox_attr *a = pl_ox_attr_find(c, name);
+    const pl_ox_attr *a = typed(c, name, PL_OX_ATTR_INTS);
     *n = a && a->n_ints < 1 << 20 ? (int)a->n_ints : 0;
     if (!a) return NULL;
     return *n ? a->ints : none;

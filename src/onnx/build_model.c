@@ -129,7 +129,12 @@ static pl_status lacks_op(const pl_ox_call *c)
         quantized ? "The model is quantized: export the model of floats and train that"
         : by_data ? "The shape of its result depends on data: export the model without this step "
                     "(boxes and scores as outputs), or train with outputs that do not need it"
-                  : "Export with another opset, or replace this layer");
+        : strncmp(domain, "com.microsoft", 13) == 0
+            ? "ONNX Runtime's optimizer wrote it: take the model from before the optimization"
+        : strcmp(domain, "ai.onnx.ml") == 0
+            ? "It belongs to classical machine learning (trees, scalers, tables): take a model "
+              "without this step"
+            : "Export with another opset, or replace this layer");
 }
 
 static pl_status push_scope(pl_ox_build *b, pl_ox_scope *s, pl_ox_scope *outer)
@@ -236,8 +241,9 @@ static pl_status emit(pl_ox_call *c)
             !strstr(c->op, "Optional") && strcmp(c->op, "If") != 0 &&
             strcmp(c->op, "Identity") != 0 && strcmp(c->op, "Loop") != 0)
             return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "input %d is a sequence of tensors", i);
+    PL_TRY(pl_ox_check_texts(c));
     PL_TRY(pl_ox_fold(c, &done));
-    if (done) return PL_OK;
+    if (done) return pl_ox_check_types(c);
     pl_scope_push(c->g, c->node->name && c->node->name[0] ? c->node->name : c->op);
     pl_status rc = c->b->o->plain || domain[0] ? PL_OK : pl_ox_recognise(c, &done);
     if (rc == PL_OK && !done) rc = op->emit(c);
@@ -253,7 +259,22 @@ static pl_status emit(pl_ox_call *c)
             if (!c->in[i]) v->n_arg = 0;
     }
     if (rc == PL_OK) add_dropout(c);
-    return rc;
+    return rc == PL_OK ? pl_ox_check_types(c) : rc;
+}
+
+/* An input that nothing defines before its node. */
+static pl_status undefined(const pl_ox_call *c, const char *name)
+{
+    const pl_ox_graph *g = c->b->model->proto->graph;
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (g->initializer[i]->name && strcmp(g->initializer[i]->name, name) == 0)
+            return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
+                              "input '%s' has elements of type %s, which the engine does not have",
+                              name, pl_ox_type_name(g->initializer[i]->data_type));
+    return pl_ox_fail(c, PL_ERR_FILE,
+                      "input '%s' is not defined before this node: the nodes are not in order, or "
+                      "form a cycle",
+                      name);
 }
 
 static pl_status build_node(pl_ox_build *b, const pl_ox_node *n)
@@ -273,10 +294,7 @@ static pl_status build_node(pl_ox_build *b, const pl_ox_node *n)
         if (!n->input[i] || !n->input[i][0]) continue;
         c.in[i] = look_up(b->scope, n->input[i]);
         if (c.in[i] || b->scope->fn) continue;
-        return pl_ox_fail(&c, PL_ERR_FILE,
-                          "input '%s' is not defined before this node: the nodes are not in order, "
-                          "or form a cycle",
-                          n->input[i]);
+        return undefined(&c, n->input[i]);
     }
     PL_TRY(emit(&c));
     for (int i = 0; i < c.n_out; i++) {
@@ -329,7 +347,12 @@ static pl_status add_tensors(pl_ox_build *b, pl_ox_scope *s, const pl_ox_graph *
 static pl_status bind(const pl_onnx *o, const pl_onnx_port *p, const pl_onnx_opts *opts,
                       pl_type *out)
 {
-    PL_FAIL_IF(!p->supported || p->rank < 0, PL_ERR_UNSUPPORTED,
+    PL_FAIL_IF(
+        p->rank < 0, PL_ERR_UNSUPPORTED,
+        "%s: input '%s' is no tensor, but a sequence, a map or an optional value; export the "
+        "model with tensors as inputs",
+        o->path, p->name);
+    PL_FAIL_IF(!p->supported, PL_ERR_UNSUPPORTED,
                "%s: input '%s' has elements of type %s, which the engine does not have", o->path,
                p->name, p->type_name);
     pl_type t = pl_type_make(p->dtype, p->rank, p->dim);
@@ -347,11 +370,6 @@ static pl_status bind(const pl_onnx *o, const pl_onnx_port *p, const pl_onnx_opt
         PL_FAIL_IF(size <= 0 && batch, PL_ERR_CONFIG,
                    "%s: input '%s' has a dynamic first dimension%s%s; set batch=SIZE", o->path,
                    p->name, name ? " " : "", name ? name : "");
-        PL_FAIL_IF(
-            size <= 0 && !name, PL_ERR_CONFIG,
-            "%s: dimension %d of input '%s' is dynamic and has no name; export the model with "
-            "a name or a size for it",
-            o->path, i, p->name);
         PL_FAIL_IF(size <= 0, PL_ERR_CONFIG,
                    "%s: dimension '%s' of input '%s' is dynamic; set its size: dims.%s=SIZE "
                    "(dims: {%s: SIZE} in YAML)",
@@ -435,6 +453,9 @@ static pl_status no_output(const pl_onnx *o, const char *name)
 {
     char names[400] = "";
     size_t n = 0;
+    for (int i = 0; i < o->n_out; i++)
+        PL_FAIL_IF(strcmp(o->out[i].name, name) == 0, PL_ERR_FILE,
+                   "%s: no node makes output '%s' of the model", o->path, name);
     for (int i = 0; i < o->n_out && n + 1 < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", o->out[i].name);
     PL_FAIL(PL_ERR_CONFIG, "%s has no output '%s' (%s)", o->path, name, names);

@@ -14,6 +14,7 @@ pl_status pl_ox_slice_of(const pl_ox_call *c, const pl_ox_val *v, int64_t *start
 {
     const int64_t *from, *to, *axes, *steps;
     int n, n_to, n_axes, n_steps, axis;
+    unsigned seen = 0;
     PL_TRY(pl_ox_ints(c, 1, "starts", &from, &n));
     PL_TRY(pl_ox_ints(c, 2, "ends", &to, &n_to));
     PL_TRY(pl_ox_ints(c, 3, "axes", &axes, &n_axes));
@@ -29,6 +30,8 @@ pl_status pl_ox_slice_of(const pl_ox_call *c, const pl_ox_val *v, int64_t *start
         PL_TRY(pl_ox_axis_of(c, axes ? axes[i] : i, v->rank, &axis));
         int64_t d = v->dim[axis], s = steps ? steps[i] : 1, a = from[i], z = to[i];
         if (!s) return pl_ox_fail(c, PL_ERR_FILE, "a step of 0");
+        if (seen & 1u << axis) return pl_ox_fail(c, PL_ERR_FILE, "axis %d is cut twice", axis);
+        seen |= 1u << axis;
         s = clamp(s, -(d + 1), d + 1);
         a = clamp(a < 0 ? (a < -d ? -1 : a + d) : a, s > 0 ? 0 : -1, s > 0 ? d : d - 1);
         z = clamp(z < 0 ? (z < -d ? -1 : z + d) : z, s > 0 ? 0 : -1, d);
@@ -178,6 +181,24 @@ static pl_status slice(pl_ox_call *c, bool *done)
     return set(c, 0, y, done);
 }
 
+pl_status pl_ox_split_check(const pl_ox_call *c, const int64_t *sizes, int n, int64_t whole)
+{
+    int64_t sum = 0;
+    if (!sizes) return PL_OK;
+    if (n != c->n_out)
+        return pl_ox_fail(c, PL_ERR_FILE, "%d sizes of parts for %d outputs", n, c->n_out);
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] < 0 || sizes[i] > whole - sum)
+            return pl_ox_fail(c, PL_ERR_FILE, "part %d has %lld of %lld elements", i,
+                              (long long)sizes[i], (long long)whole);
+        sum += sizes[i];
+    }
+    if (sum != whole)
+        return pl_ox_fail(c, PL_ERR_FILE, "the parts have %lld of %lld elements", (long long)sum,
+                          (long long)whole);
+    return PL_OK;
+}
+
 static pl_status split(pl_ox_call *c, bool *done)
 {
     const pl_ox_val *v = c->in[0];
@@ -185,6 +206,7 @@ static pl_status split(pl_ox_call *c, bool *done)
     int n, axis;
     PL_TRY(pl_ox_ints(c, 1, "split", &sizes, &n));
     PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", 0), v->rank, &axis));
+    PL_TRY(pl_ox_split_check(c, sizes, n, v->dim[axis]));
     int parts = sizes ? n : c->n_out;
     int64_t d = v->dim[axis], even = parts ? (d + parts - 1) / parts : 0, from = 0;
     int64_t stride[PL_MAX_RANK], dim[PL_MAX_RANK];

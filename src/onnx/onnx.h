@@ -181,8 +181,10 @@ typedef struct pl_ox_build {
     pl_ox_scope *scope;
     int64_t opset;
     int depth, calls, scopes;
-    int recognised;   /* patterns that became one op */
-    uint64_t dropped; /* bit k: entry k of o->dropout matched a node */
+    int recognised;       /* patterns that became one op */
+    uint64_t dropped;     /* bit k: entry k of o->dropout matched a node */
+    const char *mistyped; /* an attribute of another type than an op read it as; NULL: none */
+    int32_t wanted_type;  /* enum pl_ox_attr_type, of that attribute */
 } pl_ox_build;
 
 /* A node that is being built. */
@@ -234,6 +236,10 @@ double pl_ox_attr_float(const pl_ox_call *c, const char *name, double fallback);
 bool pl_ox_attr_is(const pl_ox_call *c, const char *name, const char *fallback, const char *is);
 const char *pl_ox_attr_text(const pl_ox_call *c, const char *name, const char *fallback);
 const int64_t *pl_ox_attr_ints(const pl_ox_call *c, const char *name, int *n);
+/* A text attribute whose word the standard does not have is an error (check_node.c). */
+pl_status pl_ox_check_texts(const pl_ox_call *c) PL_MUST_USE;
+/* An attribute that was read as another type than it has is an error. */
+pl_status pl_ox_check_types(const pl_ox_call *c) PL_MUST_USE;
 /* Input k: its presence; whole numbers that must be known; a number that must be known. */
 bool pl_ox_has(const pl_ox_call *c, int k);
 pl_status pl_ox_in_ints(const pl_ox_call *c, int k, const char *what, const int64_t **p,
@@ -243,6 +249,9 @@ pl_status pl_ox_in_number(const pl_ox_call *c, int k, const char *what, double f
 /* Whole numbers that are an input or, in old opsets, an attribute; *p NULL: neither. */
 pl_status pl_ox_ints(const pl_ox_call *c, int k, const char *attr, const int64_t **p,
                      int *n) PL_MUST_USE;
+/* Sizes of the parts of a Split of `whole` elements: one for each output, which add up. */
+pl_status pl_ox_split_check(const pl_ox_call *c, const int64_t *sizes, int n,
+                            int64_t whole) PL_MUST_USE;
 /* An axis in [0, rank). */
 pl_status pl_ox_axis_of(const pl_ox_call *c, int64_t axis, int rank, int *out) PL_MUST_USE;
 /* Reads an input, and the axis that a second input names. */

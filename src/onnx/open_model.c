@@ -59,7 +59,9 @@ pl_status pl_ox_map_put(pl_ox_map *m, const char *key, void *value)
 }
 
 /* ---- ports ----------------------------------------------------------------------------------- */
-static pl_status read_port(const pl_onnx *o, const pl_ox_info *info, bool input, pl_onnx_port *p)
+/* A dynamic dimension without a name gets one, INPUT_1, which key dims can bind; the first
+ * dimension is the batch. */
+static pl_status read_port(pl_onnx *o, const pl_ox_info *info, bool input, pl_onnx_port *p)
 {
     *p = (pl_onnx_port){.name = info->name ? info->name : "", .rank = -1, .type_name = "unknown"};
     const pl_ox_tensor_type *t = info->type ? info->type->tensor : NULL;
@@ -81,11 +83,13 @@ static pl_status read_port(const pl_onnx *o, const pl_ox_info *info, bool input,
     for (int i = 0; i < p->rank; i++) {
         const pl_ox_dim *d = t->shape->dim[i];
         bool named = d->param && d->param[0];
-        p->dim[i] = d->has_value && !named ? d->value : -1;
+        p->dim[i] = d->has_value && !named ? d->value : -1; /* -1 in a file: dynamic, too */
         p->dim_name[i] = named ? d->param : NULL;
-        PL_FAIL_IF(d->has_value && !named && (d->value < 0 || d->value > (int64_t)1 << 40),
-                   PL_ERR_FILE, "%s: '%s' has a dimension of %lld", o->path, p->name,
-                   (long long)d->value);
+        PL_FAIL_IF(p->dim[i] < -1 || p->dim[i] > (int64_t)1 << 40, PL_ERR_FILE,
+                   "%s: '%s' has a dimension of %lld", o->path, p->name, (long long)p->dim[i]);
+        if (p->dim[i] >= 0 || named || !i) continue;
+        p->dim_name[i] = pl_arena_printf(&o->mem, "%s_%d", p->name, i);
+        if (!p->dim_name[i]) return PL_ERR_MEMORY;
     }
     return PL_OK;
 }
@@ -100,8 +104,14 @@ static pl_status read_ports(pl_onnx *o)
         if (g->input[i]->name && pl_ox_map_get(o->inits, g->input[i]->name)) continue;
         PL_TRY(read_port(o, g->input[i], true, &o->in[o->n_in++]));
     }
-    for (size_t i = 0; i < g->n_output; i++)
+    pl_ox_map *seen = pl_ox_map_new(&o->mem);
+    if (!seen) return PL_ERR_MEMORY;
+    for (size_t i = 0; i < g->n_output; i++) { /* an output that is listed twice is one */
+        const char *name = g->output[i]->name ? g->output[i]->name : "";
+        if (pl_ox_map_get(seen, name)) continue;
+        PL_TRY(pl_ox_map_put(seen, name, seen));
         PL_TRY(read_port(o, g->output[i], false, &o->out[o->n_out++]));
+    }
     return PL_OK;
 }
 

@@ -62,7 +62,13 @@ pl_status pl_ox_set_val(pl_ox_call *c, int k, pl_ox_val *v)
 pl_status pl_ox_set(pl_ox_call *c, int k, pl_val v, const int *perm)
 {
     pl_status rc = pl_graph_status(c->g);
-    if (rc != PL_OK) return pl_ox_fail(c, rc, "%s", pl_graph_error(c->g));
+    if (rc != PL_OK) { /* the graph's message begins with the scope, which is the node's name */
+        const char *text = pl_graph_error(c->g);
+        const char *scope = c->node->name && c->node->name[0] ? c->node->name : c->op;
+        size_t n = strlen(scope);
+        bool begins = strncmp(text, scope, n) == 0 && text[n] == ':' && text[n + 1] == ' ';
+        return pl_ox_fail(c, rc, "%s", begins ? text + n + 2 : text);
+    }
     if (!pl_val_ok(v)) return pl_ox_fail(c, PL_ERR_GRAPH, "the engine made no value");
     return pl_ox_set_val(c, k, pl_ox_val_new(c->b, v, perm));
 }

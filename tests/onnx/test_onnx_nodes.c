@@ -135,7 +135,7 @@ TEST(onnx_nodes_of_newer_opsets_give_the_reference_numbers)
     int passed;
     if (pl_onnx_missing()) SKIP(pl_onnx_missing());
     CHECK_INT(run_folder("tests/data/onnx_nodes", &passed), 0);
-    CHECK_INT(passed, 32);
+    CHECK_INT(passed, 36);
 }
 
 TEST(onnx_node_tests_of_the_newest_standard_pass_or_are_out_of_scope)

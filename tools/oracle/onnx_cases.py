@@ -1,4 +1,4 @@
-"""onnx_cases.py OUT [NAME ...] - nodes of opsets 19 to 28 with random numbers of our own, as folders of node tests.
+"""onnx_cases.py OUT [NAME ...] - nodes of opsets 19 to 28, and of 6 and 8, with random numbers of our own, as folders of node tests.
 
 Each folder has the form of the standard's tests (model.onnx, test_data_set_0/input_K.pb, output_K.pb); the outputs are those of onnx's reference
 evaluator, or of ONNX Runtime. tests/data/onnx_nodes has them for `make test`; tools/oracle/onnx_nodes.py writes the standard's own tests.
@@ -156,6 +156,34 @@ def narrow_samples():
     return nodes, inputs, ["sampled", "mixed", "half_regions", "regions"], {"box": box, "place": box.astype(np.float64), "of": np.array([1, 0], I64)}
 
 
+def empty_axes():
+    """Reductions over no axes: what they compute of each element stays."""
+    ops = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+    names = [op.lower() for op in ops]
+    return [helper.make_node(op, ["x"], [n], noop_with_empty_axes=1) for op, n in zip(ops, names)], {"x": np.abs(f32(2, 3)) + 0.1}, names, {}
+
+
+def no_elements():
+    """Results without elements."""
+    make = helper.make_node
+    nodes = [make("Compress", ["x", "never"], ["a"], axis=1), make("Tile", ["x", "times"], ["b"]), make("Concat", ["a", "a"], ["c"], axis=1),
+             make("Concat", ["x", "a"], ["d"], axis=1)]
+    return nodes, {"x": f32(2, 3)}, ["a", "b", "c", "d"], {"never": np.array([False, False, False]), "times": np.array([2, 0], I64)}
+
+
+def old_upsample():
+    """Opset 8 has the scales as an attribute."""
+    x = f32(1, 2, 2, 3)
+    return [helper.make_node("Upsample", ["x"], ["y"], scales=[1.0, 1.0, 2.0, 3.0])], {"x": x}, ["y"], {}, 8, [x.repeat(2, 2).repeat(3, 3)]
+
+
+def old_broadcast():
+    """Opset 6 places the second operand at an axis."""
+    x, b, c = f32(2, 3, 3, 3), f32(3), f32(3, 3)
+    nodes = [helper.make_node("Mul", ["x", "b"], ["m"], broadcast=1, axis=1), helper.make_node("Sub", ["m", "c"], ["y"], broadcast=1, axis=1)]
+    return nodes, {"x": x}, ["y"], {"b": b, "c": c}, 6, [x * b[:, None, None] - c[:, :, None]]
+
+
 def update(op, states, **attributes):
     """An optimizer's update of two weights."""
     parts = ["x", "g"] + ["v", "h"][:states]
@@ -200,6 +228,7 @@ CASES = {
     "det": lambda: one("Det", {"x": matrices()}, ["y"]),
     "mel": lambda: one("MelWeightMatrix", {}, ["y"], {"mels": np.array(6, I64), "n": np.array(33, I64), "rate": np.array(8000, I64),
                                                       "low": np.array(20, np.float32), "high": np.array(3900, np.float32)}),
+    "empty_axes": empty_axes, "no_elements": no_elements, "old_upsample": old_upsample, "old_broadcast": old_broadcast,
     "bits": bits, "optional": optional, "repeats": repeats,
     "adam": lambda: update("Adam", 2, alpha=0.8, beta=0.9, norm_coefficient_post=0.05),
     "adagrad": lambda: update("Adagrad", 1, decay_factor=0.2), "momentum": lambda: update("Momentum", 1, alpha=0.7, beta=0.6, mode="nesterov"),
@@ -227,13 +256,15 @@ def repeated_mask(path):
 def main():
     repeated_mask(pathlib.Path(sys.argv[1]).parent / "onnx" / "mask.onnx")
     for name, make in CASES.items():
-        nodes, inputs, outputs, fixed = make()
+        nodes, inputs, outputs, fixed, *old = make()
         tensors = fixed if isinstance(fixed, list) else [numpy_helper.from_array(v, k) for k, v in fixed.items()]
         graph = helper.make_graph(nodes, name, [value(k, v) for k, v in inputs.items()], [unknown(k) for k in outputs], tensors)
         loops = name in ("loop", "scan", "optional")  # the reference evaluator does not have all of these
-        opsets = [helper.make_opsetid("", 21 if loops else 28), helper.make_opsetid("ai.onnx.preview", 1), helper.make_opsetid("ai.onnx.preview.training", 1)]
+        opsets = [helper.make_opsetid("", old[0] if old else 21 if loops else 28), helper.make_opsetid("ai.onnx.preview", 1), helper.make_opsetid("ai.onnx.preview.training", 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10 if loops else 13)
-        if loops:
+        if old:
+            results = old[1]
+        elif loops:
             results = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
         else:
             truth = copy.deepcopy(model)

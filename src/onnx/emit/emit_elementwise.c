@@ -55,9 +55,25 @@ pl_status pl_ox_align(pl_ox_call *c, int n, pl_ox_val *const *in, pl_val *x, int
     return PL_OK;
 }
 
+/* Before opset 7 the dimensions of the second operand are those from `axis` of the first. */
+static pl_status old_broadcast(pl_ox_call *c, const pl_ox_val *a, pl_ox_val **b)
+{
+    int64_t dim[PL_MAX_RANK];
+    int axis, own = (*b)->rank;
+    PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", 0), a->rank, &axis));
+    if (axis + own > a->rank)
+        return pl_ox_fail(c, PL_ERR_SHAPE, "%d dimensions from axis %d of %d", own, axis, a->rank);
+    for (int i = 0; i < a->rank - axis; i++) dim[i] = i < own ? (*b)->dim[i] : 1;
+    pl_ox_any(c->b, *b);
+    *b = pl_ox_reshaped(c->b, *b, a->rank - axis, dim);
+    return *b ? PL_OK : PL_ERR_MEMORY;
+}
+
 pl_status pl_ox_together(pl_ox_call *c, int first, int n, pl_val *x, int *perm)
 {
     if (first + n > c->n_in) return pl_ox_fail(c, PL_ERR_FILE, "input %d is missing", c->n_in);
+    if (c->b->opset < 7 && n == 2 && pl_ox_attr_find(c, "axis") && c->in[first] && c->in[first + 1])
+        PL_TRY(old_broadcast(c, c->in[first], &c->in[first + 1]));
     return pl_ox_align(c, n, c->in + first, x, perm);
 }
 

@@ -312,7 +312,8 @@ pl_status pl_ox_emit_one_hot(pl_ox_call *c)
     PL_TRY(pl_ox_in_number(c, 1, "depth", 0, &depth));
     PL_TRY(pl_ox_input_plain(c, 0, &v, &i));
     if (!pl_ox_has(c, 2) || depth < 1 || depth > 1e9 || v->rank >= PL_MAX_RANK)
-        return pl_ox_fail(c, PL_ERR_FILE, "depth or values are missing");
+        return pl_ox_fail(c, PL_ERR_FILE, "a depth of %g for indices of %d dimensions%s", depth,
+                          v->rank, pl_ox_has(c, 2) ? "" : ", without values");
     PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", -1), v->rank + 1, &axis));
     pl_graph *g = c->g;
     i = wrapped(g, pl_ox_cast(g, i, PL_I64), (int64_t)depth);
@@ -448,7 +449,7 @@ pl_status pl_ox_emit_compress(pl_ox_call *c)
     if (!pl_ox_has(c, 1) || !pl_ox_known(c->b, c->in[1])) return pl_ox_emit_known_only(c);
     const pl_ox_val *on = c->in[1];
     int axis = 0, n;
-    bool flat = !pl_ox_attr_ints(c, "axis", &n) && !pl_ox_attr_find(c, "axis");
+    bool flat = !pl_ox_attr_find(c, "axis");
     if (flat)
         x = pl_reshape(c->g, x, PL_DIMS(pl_ox_elems(v)));
     else
@@ -459,6 +460,9 @@ pl_status pl_ox_emit_compress(pl_ox_call *c)
     n = 0;
     for (int64_t k = 0; k < on->host.n && k < t.dim[axis]; k++)
         if (pl_ox_host_int(on, k)) part[n++] = pl_slice(c->g, x, axis, k, k + 1, 1);
-    if (!n) return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "the result is empty");
+    if (!n) {
+        t.dim[axis] = 0;
+        return pl_ox_set_val(c, 0, pl_ox_host_new(c->b, t.dtype, t.rank, t.dim));
+    }
     return pl_ox_set(c, 0, n > 1 ? pl_concat(c->g, n, part, axis) : part[0], NULL);
 }

@@ -137,6 +137,8 @@ static pl_status read_window(pl_ox_call *c, int n, const int64_t *kernel, window
         for (int i = 0; i < n; i++) to[k][i] = p[i];
         for (int i = 0; i < n && k == 3; i++) w->hi[i] = p[n + i];
     }
+    if (!kernel && !pl_ox_attr_find(c, "kernel_shape"))
+        return pl_ox_fail(c, PL_ERR_FILE, "attribute kernel_shape is missing");
     for (int i = 0; i < n && kernel; i++)
         if (w->kernel[i] != kernel[i])
             return pl_ox_fail(c, PL_ERR_FILE, "kernel_shape says %lld, the weight has %lld",

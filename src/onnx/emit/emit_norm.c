@@ -61,6 +61,13 @@ pl_status pl_ox_emit_batch_norm(pl_ox_call *c)
     for (int k = 1; k < 5; k++)
         if (!pl_ox_has(c, k)) return pl_ox_fail(c, PL_ERR_FILE, "input %d is missing", k);
     if (v->rank < 2) return pl_ox_fail(c, PL_ERR_SHAPE, "an input of %d dimensions", v->rank);
+    for (int k = 1; k < 5; k++) /* opsets below 9: spatial=0 has a number for each position */
+        if (c->in[k]->rank != 1 || c->in[k]->dim[0] != v->dim[1])
+            return pl_ox_fail(c, PL_ERR_SHAPE,
+                              "input %d has %lld elements in %d dimensions; it must have one for "
+                              "each of %lld channels",
+                              k, (long long)pl_ox_elems(c->in[k]), c->in[k]->rank,
+                              (long long)v->dim[1]);
     pl_graph *g = c->g;
     x = pl_ox_wide(g, pl_ox_last(c->b, v));
     pl_dtype as = pl_val_type(g, x).dtype;
@@ -148,7 +155,9 @@ static pl_status group_norm(pl_ox_call *c, int64_t groups)
 }
 pl_status pl_ox_emit_group_norm(pl_ox_call *c)
 {
-    return group_norm(c, pl_ox_attr_int(c, "num_groups", 1));
+    int64_t groups = pl_ox_attr_int(c, "num_groups", 1);
+    if (groups < 1) return pl_ox_fail(c, PL_ERR_FILE, "num_groups is %lld", (long long)groups);
+    return group_norm(c, groups);
 }
 pl_status pl_ox_emit_instance_norm(pl_ox_call *c)
 {
@@ -317,8 +326,9 @@ static pl_status reduce(pl_ox_call *c, reduce_fn *fn)
     bool gone[PL_MAX_RANK] = {0};
     PL_TRY(pl_ox_input(c, 0, &v, &x));
     PL_TRY(pl_ox_ints(c, 1, "axes", &p, &n));
-    if (!n && pl_ox_attr_int(c, "noop_with_empty_axes", 0)) return pl_ox_set(c, 0, x, v->perm);
-    for (int i = 0; i < v->rank && !n; i++) gone[i] = true;
+    /* without axes the elements are not summed, but squared, as absolute values, ... */
+    bool all = !n && !pl_ox_attr_int(c, "noop_with_empty_axes", 0);
+    for (int i = 0; i < v->rank && all; i++) gone[i] = true;
     for (int i = 0; i < n; i++) {
         PL_TRY(pl_ox_axis_of(c, p[i], v->rank, &at));
         gone[at] = true;

@@ -188,6 +188,9 @@ static pl_status recurrent(pl_ox_call *c, int gates)
     pl_type t = pl_val_type(g, x);
     cell l = {.c = c, .g = g, .steps = t.dim[0], .batch = t.dim[1], .gates = gates};
     l.hidden = c->in[2]->dim[2];
+    if (pl_ox_attr_int(c, "hidden_size", l.hidden) != l.hidden)
+        return pl_ox_fail(c, PL_ERR_FILE, "hidden_size is %lld, the weight R has %lld",
+                          (long long)pl_ox_attr_int(c, "hidden_size", 0), (long long)l.hidden);
     l.clip = pl_ox_attr_float(c, "clip", 0);
     l.linear_before_reset = pl_ox_attr_int(c, "linear_before_reset", 0) != 0;
     l.input_forget = pl_ox_attr_int(c, "input_forget", 0) != 0;

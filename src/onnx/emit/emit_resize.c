@@ -187,8 +187,10 @@ static pl_status read_maps(pl_ox_call *c, const pl_ox_val *v, int in_scales, int
     if (pl_ox_has(c, in_scales) && pl_ox_elems(c->in[in_scales]) > 0) scales = c->in[in_scales];
     if (pl_ox_has(c, in_sizes) && pl_ox_elems(c->in[in_sizes]) > 0) sizes = c->in[in_sizes];
     const pl_ox_val *known = sizes ? sizes : scales;
-    if (!known || pl_ox_elems(known) != count ||
-        !pl_ox_known(c->b, c->in[sizes ? in_sizes : in_scales]))
+    const pl_ox_attr *old = pl_ox_attr_find(c, "scales"); /* Upsample of opsets 7 and 8 */
+    bool listed = !known && old && old->n_floats == (size_t)count;
+    if (!listed && (!known || pl_ox_elems(known) != count ||
+                    !pl_ox_known(c->b, c->in[sizes ? in_sizes : in_scales])))
         return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
                           "its scales or sizes depend on data, or do not fit %d axes", count);
     double fit = 0;
@@ -196,7 +198,11 @@ static pl_status read_maps(pl_ox_call *c, const pl_ox_val *v, int in_scales, int
     bool smaller = pl_ox_attr_is(c, "keep_aspect_ratio_policy", "stretch", "not_smaller");
     for (int k = 0; k < count; k++) {
         PL_TRY(pl_ox_axis_of(c, axes ? axes[k] : k, v->rank, &axis));
-        double x = pl_ox_host_real(known, k), in = (double)v->dim[axis];
+        double x = listed ? (double)old->floats[k] : pl_ox_host_real(known, k);
+        double in = (double)v->dim[axis];
+        if (!(x > 0 && x * (sizes ? 1 : in) < 0x1p31))
+            return pl_ox_fail(c, PL_ERR_SHAPE, "a %s of %g for axis %d", sizes ? "size" : "scale",
+                              x, axis);
         m[axis].scale = sizes ? x / in : x;
         m[axis].out = sizes ? (int64_t)x : (int64_t)floor(in * x);
         double s = m[axis].scale;

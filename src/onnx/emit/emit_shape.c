@@ -236,6 +236,7 @@ pl_status pl_ox_emit_split(pl_ox_call *c)
     PL_TRY(pl_ox_input(c, 0, &v, &x));
     PL_TRY(pl_ox_ints(c, 1, "split", &sizes, &n));
     PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", 0), v->rank, &axis));
+    PL_TRY(pl_ox_split_check(c, sizes, n, v->dim[axis]));
     int parts = sizes ? n : c->n_out;
     int64_t d = v->dim[axis], even = parts ? (d + parts - 1) / parts : 0, from = 0;
     for (int i = 0; i < parts; i++) {
@@ -247,14 +248,29 @@ pl_status pl_ox_emit_split(pl_ox_call *c)
             PL_TRY(pl_ox_set_val(c, i, pl_ox_host_new(c->b, v->dtype, v->rank, dim)));
             continue;
         }
-        if (size < 0 || size > d - from)
-            return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "part %d has %lld of %lld elements", i,
-                              (long long)size, (long long)d);
         pl_val y = pl_slice(c->g, x, pl_ox_axis(v, axis), from, from + size, 1);
         PL_TRY(pl_ox_set(c, i, y, v->perm));
         from += size;
     }
     return PL_OK;
+}
+
+/* Parts without elements; they may differ along the axis. */
+static pl_status concat_of_none(pl_ox_call *c)
+{
+    int axis;
+    int64_t dim[PL_MAX_RANK], sum = 0;
+    if (!c->n_in || !c->in[0]) return pl_ox_fail(c, PL_ERR_FILE, "input 0 is missing");
+    const pl_ox_val *first = c->in[0];
+    PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", 0), first->rank, &axis));
+    memcpy(dim, first->dim, sizeof dim);
+    for (int i = 0; i < c->n_in; i++) {
+        if (!c->in[i] || c->in[i]->rank != first->rank)
+            return pl_ox_fail(c, PL_ERR_SHAPE, "parts differ in the number of dimensions");
+        sum += c->in[i]->dim[axis];
+    }
+    dim[axis] = sum;
+    return pl_ox_set_val(c, 0, pl_ox_host_new(c->b, first->dtype, first->rank, dim));
 }
 
 pl_status pl_ox_emit_concat(pl_ox_call *c)
@@ -263,9 +279,11 @@ pl_status pl_ox_emit_concat(pl_ox_call *c)
     pl_val *x = pl_arena_new(&c->b->mem, pl_val, c->n_in + 1);
     int n = 0, axis, perm[PL_MAX_RANK];
     if (!in || !x) return PL_ERR_MEMORY;
+    if (!pl_ox_attr_find(c, "axis") && c->b->opset >= 4)
+        return pl_ox_fail(c, PL_ERR_FILE, "attribute axis is missing");
     for (int i = 0; i < c->n_in; i++) /* empty parts do not count */
         if (c->in[i] && pl_ox_elems(c->in[i]) > 0) in[n++] = c->in[i];
-    if (!n) return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "the result is empty");
+    if (!n) return concat_of_none(c);
     PL_TRY(pl_ox_axis_of(c, pl_ox_attr_int(c, "axis", 0), in[0]->rank, &axis));
     for (int i = 1; i < n; i++)
         if (in[i]->rank != in[0]->rank)
@@ -312,9 +330,16 @@ pl_status pl_ox_emit_tile(pl_ox_call *c)
     PL_TRY(pl_ox_input_plain(c, 0, &v, &x));
     PL_TRY(pl_ox_in_ints(c, 1, "repeats", &times, &n));
     if (n != v->rank) return pl_ox_fail(c, PL_ERR_FILE, "%d repeats for %d dimensions", n, v->rank);
+    int64_t dim[PL_MAX_RANK];
+    bool none = false;
     for (int i = 0; i < n; i++) {
-        if (times[i] < 1 || times[i] > 1 << 20)
+        dim[i] = v->dim[i] * times[i];
+        none |= times[i] == 0;
+        if (times[i] < 0 || times[i] > 1 << 20)
             return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%lld repeats", (long long)times[i]);
+    }
+    if (none) return pl_ox_set_val(c, 0, pl_ox_host_new(c->b, v->dtype, n, dim));
+    for (int i = 0; i < n; i++) {
         if (times[i] == 1) continue;
         pl_val *part = pl_arena_new(&c->b->mem, pl_val, times[i]);
         if (!part) return PL_ERR_MEMORY;

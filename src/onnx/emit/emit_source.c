@@ -117,6 +117,12 @@ pl_status pl_ox_emit_size(pl_ox_call *c)
 /* Range and NonZero are computed by folding, or not at all. */
 pl_status pl_ox_emit_known_only(pl_ox_call *c)
 {
+    bool known = true;
+    for (int i = 0; i < c->n_in; i++) known &= !c->in[i] || pl_ox_known(c->b, c->in[i]);
+    if (known)
+        return pl_ox_fail(c, PL_ERR_FILE,
+                          "its inputs have no result, or one of more than %d elements",
+                          PL_OX_HOST_ELEMS);
     return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
                       "the size of its result depends on data; the engine plans memory before the "
                       "first step. Export the model with fixed sizes, or replace this part");
