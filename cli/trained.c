@@ -17,6 +17,13 @@ void trained_prepare(trained_model *t, const char *command)
     t->progress.quiet |= t->json;
 }
 
+/* Whether the configuration is an ONNX file, which holds weights of its own. */
+static bool is_network(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
+}
+
 bool trained_find(trained_model *t, const char *named)
 {
     const char *model = t->model;
@@ -33,10 +40,14 @@ bool trained_find(trained_model *t, const char *named)
         return false;
     }
     if (!run && !model) {
-        cli_error("no weights given: %s is not a run folder; name the folder of a finished run, or "
-                  "add --model FILE",
-                  named);
-        return false;
+        if (is_network(named)) {
+            model = named;
+        } else {
+            cli_error("no weights given: %s is not a run folder; name the folder of a finished "
+                      "run, or add --model FILE",
+                      named);
+            return false;
+        }
     }
     snprintf(t->config_path, sizeof t->config_path, "%s%s", named, run ? "/config.yaml" : "");
     if (run && access(t->config_path, F_OK) != 0) {
@@ -66,7 +77,8 @@ pl_status trained_open(trained_model *t, cli_args *a, bool samples)
     static char model[TRAINED_PATH + 16], device[96], ranks[16], shard[16], every[24];
     a->positional[0] = t->config_path;
     a->phase = t->phase;
-    cli_override(a, "init_from", t->model_path, model, sizeof model);
+    if (strcmp(t->model_path, t->config_path) != 0) /* an ONNX file fills its own weights */
+        cli_override(a, "init_from", t->model_path, model, sizeof model);
     cli_override(a, "device", t->device, device, sizeof device);
     cli_override(a, "ranks", "1", ranks, sizeof ranks);
     cli_override(a, "shard", "none", shard, sizeof shard);

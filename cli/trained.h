@@ -37,8 +37,9 @@ typedef struct trained_model {
 
 /* Prepares the progress bar, after the options are parsed. command: its name, borrowed. */
 void trained_prepare(trained_model *t, const char *command);
-/* Writes the paths of configuration and weights of what the user named: a run folder, or a
- * configuration together with --model. False: an error was printed. */
+/* Writes the paths of configuration and weights of what the user named: a run folder, a
+ * configuration together with --model, or an ONNX file, whose weights are its own. False: an error
+ * was printed. */
 bool trained_find(trained_model *t, const char *named);
 /* Opens the run on one rank, from the weights. samples: with the recipe's sampling program. Adds
  * overrides to the arguments. */

@@ -109,7 +109,7 @@ def _complete(module: "torch.nn.Module", path: str) -> None:
     if lacks:
         _proto.add_initializers(path, lacks)
     buffers = [name for name, _ in module.named_buffers() if name in module.state_dict()]
-    kept = [name for name in dict.fromkeys([*lacks, *buffers]) if not name.endswith(("running_mean", "running_var"))]
+    kept = dict.fromkeys([*lacks, *buffers])
     if kept:
         _proto.add_metadata(path, "plimsoll.kept", ";".join(kept))
 
@@ -287,6 +287,7 @@ def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     """Exports in training mode, so that dropout stays. A file has one form for training and evaluation, and only the op Dropout
     knows which: modules that draw random numbers otherwise (stochastic depth, dropped labels) are exported as in evaluation."""
+    outputs = outputs[: len(_outputs(module, args, kwargs))]  # XLNet's memory is a result of evaluation only
     _trace(module, args, kwargs, path, inputs, outputs, axes)
     _check_transposes(path)
     modules, still = dict(module.named_modules()), []

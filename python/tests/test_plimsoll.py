@@ -166,9 +166,11 @@ class Package(unittest.TestCase):
                 self.embed, self.head, self.unused = nn.Embedding(6, 4, padding_idx=2), nn.Linear(4, 2), nn.Linear(3, 3)
                 self.register_buffer("mask", torch.tensor([True, False, True]))
                 self.register_buffer("order", torch.tensor([2, 0, 1], dtype=torch.int32))
+                self.register_buffer("running_mean", torch.randn(4))  # of a norm that the module computes itself
+                self.idle = nn.BatchNorm1d(3)
 
             def forward(self, ids):
-                x = self.embed(ids)[:, self.order.long()]
+                x = self.embed(ids)[:, self.order.long()] - self.running_mean
                 return self.head((x * self.mask[None, :, None]).sum(1))
 
         ids = torch.tensor([[0, 2, 3], [2, 5, 2]])
@@ -184,7 +186,7 @@ class Package(unittest.TestCase):
                                      **{"train.steps": 3, "optim.weight_decay": 0, "optim.lr": 0.1, "data.eval_share": 0, "eval.batches": 1})
                 found = plimsoll.read_tensors(run.model)
                 self.assertEqual(set(found), set(state))
-                for name in ("mask", "order", "unused.weight", "unused.bias"):
+                for name in ("mask", "order", "running_mean", "idle.running_var", "unused.weight", "unused.bias"):
                     self.assertTrue(torch.equal(found[name], state[name]), name)
                 self.assertTrue(torch.equal(found["embed.weight"][2], state["embed.weight"][2]))
                 self.assertFalse(torch.equal(found["embed.weight"][3], state["embed.weight"][3]))

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_OUTPUTS = 8 };
+enum { MOST_OUTPUTS = sizeof((onnx_part *)0)->out / sizeof(pl_onnx_value) };
 
 static bool ends_with(const char *text, const char *tail)
 {
@@ -211,23 +211,45 @@ static int results(const job *j)
     return j->single ? 1 : n < MOST_OUTPUTS ? n : MOST_OUTPUTS;
 }
 
+/* Whether an output before number n has the same file; its name is in *other then. */
+static bool shares_file(const job *j, int n, const char *file, const char **other)
+{
+    char name[ONNX_NAME + 8];
+    pl_type t;
+    for (int i = 0; i < n; i++) {
+        *other = pl_onnx_output(j->model, i)->name;
+        if (result_type(j, *other, &t) && strcmp(file_of(j, *other, name, sizeof name), file) == 0)
+            return true;
+    }
+    return false;
+}
+
 static pl_status begin_arrays(const job *j)
 {
     char name[ONNX_NAME + 8];
+    int begun = 0;
     for (int i = 0; i < results(j); i++) {
-        const char *output = pl_onnx_output(j->model, i)->name;
+        const char *output = pl_onnx_output(j->model, i)->name, *other;
         pl_type t;
-        bool rows = result_type(j, output, &t);
-        if (!rows && i) continue; /* a loss beside the results, for example */
-        if (!rows)
+        if (!result_type(j, output, &t)) continue; /* a loss beside the results, for example */
+        const char *file = file_of(j, output, name, sizeof name);
+        if (file && shares_file(j, i, file, &other))
             return pl_fail(PL_ERR_UNSUPPORTED,
-                           "output %s does not begin with the batch: predictions of single samples "
-                           "cannot be told apart",
-                           output);
-        pl_status rc = pl_predict_npy(j->p, file_of(j, output, name, sizeof name), t);
+                           "outputs %s and %s would both be the file %s: --out FILE.npy writes the "
+                           "first output alone",
+                           other, output, file);
+        pl_status rc = pl_predict_npy(j->p, file, t);
         if (rc != PL_OK) return rc;
+        begun++;
     }
-    return PL_OK;
+    if (begun) return PL_OK;
+    return pl_fail(
+        PL_ERR_UNSUPPORTED,
+        "output %s does not begin with the batch: predictions of single samples cannot be "
+        "told apart%s",
+        pl_onnx_output(j->model, 0)->name,
+        j->single && pl_onnx_output_count(j->model) > 1 ? "; --out FOLDER writes the other outputs"
+                                                        : "");
 }
 
 static bool is_finite(const pl_type *t, const float *x, int64_t n)
@@ -244,7 +266,7 @@ static pl_status write_arrays(const job *j, int n)
     for (int i = 0; i < results(j); i++) {
         const char *output = pl_onnx_output(j->model, i)->name;
         pl_type t;
-        if (i && !result_type(j, output, &t)) continue;
+        if (!result_type(j, output, &t)) continue;
         const char *x = pl_predict_get(j->p, j->program, output, &t);
         size_t bytes = pl_type_bytes(&t) / (size_t)t.dim[0];
         if (!is_finite(&t, (const void *)x, pl_type_elems(&t) / t.dim[0] * n))

@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_FILES = 8, MAX_ARRAYS = 8, MAX_TENSORS = 4, MAX_LINE = 4096 };
+enum { MAX_FILES = 64, MAX_ARRAYS = 64, MAX_TENSORS = 4, MAX_LINE = 4096 };
 
 /* A result file that is being written: bytes, an array, or tensors. */
 typedef struct result_file {
@@ -524,24 +524,34 @@ static void remove_empty(const char *path, size_t kept, char *part, size_t cap)
         if ((n == strlen(path) || path[n] == '/') && rmdir(part) != 0) return;
 }
 
+/* Runs the recipe's prediction and closes what it opened. */
+static pl_status predict(pl_prediction *p)
+{
+    pl_status rc = p->r->recipe->predict->run(p);
+    for (int i = 0; i < p->n_files; i++) rc = close_result(&p->file[i], rc);
+    pl__pictures_close(&p->pictures);
+    pl__pictures_close(&p->beside);
+    pl_npy_close(p->array);
+    for (int i = 0; i < p->n_rows; i++) pl_array_close(p->rows[i]);
+    pl_prompts_close(p->prompts);
+    pl_prompts_close(p->known);
+    pl_arena_release(&p->mem);
+    return rc;
+}
+
 pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o, pl_predict_info *info)
 {
     PL_TRY(check_given(r, o));
     char part[4096];
     size_t kept = o->out ? there(o->out, part, sizeof part) : 0;
-    pl_prediction p = {.r = r, .o = o};
-    pl_status rc = r->recipe->predict->run(&p);
-    for (int i = 0; i < p.n_files; i++) rc = close_result(&p.file[i], rc);
-    pl__pictures_close(&p.pictures);
-    pl__pictures_close(&p.beside);
-    pl_npy_close(p.array);
-    for (int i = 0; i < p.n_rows; i++) pl_array_close(p.rows[i]);
-    pl_prompts_close(p.prompts);
-    pl_prompts_close(p.known);
-    pl_arena_release(&p.mem);
+    pl_prediction *p = pl_sys_alloc(sizeof *p);
+    if (!p) return PL_ERR_MEMORY;
+    *p = (pl_prediction){.r = r, .o = o};
+    pl_status rc = predict(p);
     if (rc == PL_OK)
-        *info = p.info;
+        *info = p->info;
     else if (o->out)
         remove_empty(o->out, kept, part, sizeof part);
+    pl_sys_free(p);
     return rc;
 }
