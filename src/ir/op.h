@@ -209,6 +209,12 @@ typedef struct pl_tail {
 } pl_tail;
 enum { PL_TAIL_ATTR = 1024 }; /* room for the attributes of an op with an epilogue */
 
+/* What tensor cores multiply fast, as `padded` asks. */
+typedef struct pl_padding {
+    bool tf32;   /* f32 products use TF32 units */
+    bool always; /* also where padding takes longer than it saves */
+} pl_padding;
+
 /* A plain matrix product: output 0, its dims but the last taken as rows, is y[m,n] = a[m,k] b. a is
  * input 0, b input 1: [n,k] if tb, else [k,n]; all are dense. */
 typedef struct pl_plain_product {
@@ -261,6 +267,11 @@ struct pl_op {
      * operands are this op's own, then the added value (or the value at which the slope is taken);
      * its outputs are the result of the epilogue, then (keep) the value before fn. */
     const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
+    /* Optional: builds the same outputs from rows that are padded with zeros to whole units of
+     * tensor cores, or from such a row of which an operand is a slice (ops/net/padded.c). Returns
+     * false, and builds nothing, where that gains nothing. */
+    bool (*padded)(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in, int n_in,
+                   pl_val *out);
     /* Optional: whether this call is a plain product, and which. */
     bool (*product)(const pl_call *c, pl_plain_product *out);
 };

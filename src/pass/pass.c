@@ -31,7 +31,8 @@ pl_status pl_passes_run(pl_graph **g, const pl_pass_opts *o)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const pl_pass *p = &table[i];
         int before, rounds = 0;
-        if ((p->lowers && o->low == PL_F32) || (p->open && !o->open) || (p->tails && !o->tails))
+        if ((p->lowers && o->low == PL_F32) || (p->open && !o->open) || (p->tails && !o->tails) ||
+            (p->pads && !o->pads))
             continue;
         do {
             before = pl_graph_nodes(*g);

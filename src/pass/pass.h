@@ -13,6 +13,8 @@ typedef struct pl_pass_opts {
     bool open;    /* decompose ops where groups gain from it */
     bool tails;   /* merge ops with the maps after them (join_tails.c); requires fuse */
     bool tf32;    /* f32 products may use TF32 units */
+    bool pads;    /* products run on tensor cores, which want whole units in rows (pad_rows.c) */
+    bool pads_all; /* pads: also where padding takes longer than it saves */
     /* least bytes of a product's result in one chunk of rows (chunk_rows.c); 0: 256 MiB */
     int64_t chunk_bytes;
     /* low, tails: how the device groups; NULL: nothing is grouped */
@@ -26,6 +28,7 @@ typedef struct pl_pass {
     bool open;   /* only for devices whose groups gain from decomposed ops */
     bool lowers; /* only for mixed precision */
     bool tails;  /* only for devices whose libraries have ops with tails */
+    bool pads;   /* only for products on tensor cores */
 } pl_pass;
 
 #define PL_PASS(name, ...)                                                                         \

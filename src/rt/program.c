@@ -358,6 +358,7 @@ static pl_pass_opts pass_opts(const pl_program *p)
     bool grouped = !p->opts.reference && !p->opts.no_fuse;
     o.tails = p->dev->fuse && p->dev->fuse->tails && !p->opts.reference;
     o.tf32 = p->opts.precision == PL_PRECISION_TF32;
+    o.pads = o.tails && (o.tf32 || o.low != PL_F32);
     o.open = p->dev->fuse && p->dev->fuse->open && (grouped || o.low != PL_F32);
     return o;
 }

@@ -31,6 +31,7 @@ template <class T> struct wide {
 /* What a launch works on. A: f32, or f64 for f64 logits. */
 template <class A> struct rows_of {
     int64_t rows, k, ignore;
+    int64_t pitch; /* logits from one row to the next: those from k on are not read */
     A smoothing, z_loss;
     bool ignores, packs, long_labels;
     const void *labels;
@@ -41,9 +42,10 @@ struct row_parts {
     int64_t head, packs; /* elements before the first pack; packs */
 };
 
-template <class T> static __device__ __forceinline__ row_parts parts_of(int64_t row, int64_t k)
+template <class T>
+static __device__ __forceinline__ row_parts parts_of(int64_t row, int64_t pitch, int64_t k)
 {
-    int64_t n = wide<T>::N, off = row * k % n;
+    int64_t n = wide<T>::N, off = row * pitch % n;
     row_parts p;
     p.head = off ? n - off : 0;
     if (p.head > k) p.head = k;
@@ -179,7 +181,7 @@ static __device__ sums<A> row_sums(const T *x, int64_t row, const rows_of<A> &o,
     constexpr int N = wide<T>::N;
     sums<A> s = no_sums<A>();
     int64_t i = threadIdx.x % TEAM, t = i;
-    row_parts p = parts_of<T>(row, o.k);
+    row_parts p = parts_of<T>(row, o.pitch, o.k);
     if (t < p.head) meet_at<T, A, 1>(&s, x + t, o, first, t);
     for (; i + (PACKS - 1) * TEAM < p.packs; i += PACKS * TEAM) {
         T all[PACKS * N];
@@ -226,7 +228,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const int64_t teams = THREADS / TEAM;
     for (int64_t row = blockIdx.x * teams + threadIdx.x / TEAM; row < o.rows;
          row += gridDim.x * teams) {
-        const T *p = x + row * o.k;
+        const T *p = x + row * o.pitch;
         A first = pl_get<T>(p[0]);
         sums<A> s = row_sums<T, A, TEAM>(p, row, o, first);
         if (threadIdx.x % TEAM != 0) continue;
@@ -321,10 +323,10 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     A weights = weight_sum<A, TEAM>(o);
     for (int64_t row = blockIdx.x * teams + threadIdx.x / TEAM; row < o.rows;
          row += gridDim.x * teams) {
-        const T *from = x + row * o.k;
-        T *to = y + row * o.k;
+        const T *from = x + row * o.pitch;
+        T *to = y + row * o.pitch;
         slopes<A> s = slopes_of(o, row, lse, d, d_lse, weights);
-        row_parts p = parts_of<T>(row, o.k);
+        row_parts p = parts_of<T>(row, o.pitch, o.k);
         if (t < p.head) to[t] = slope_at<T, A>(s, from[t], t, o.w);
         int64_t i = t;
         for (; i + (PACKS - 1) * TEAM < p.packs; i += PACKS * TEAM) {
@@ -345,6 +347,7 @@ static __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
         }
         int64_t at = p.head + p.packs * N + t;
         if (at < o.k) to[at] = slope_at<T, A>(s, from[at], at, o.w);
+        for (at = o.k + t; at < o.pitch; at += TEAM) to[at] = pl_put<T>(A(0));
     }
 }
 
@@ -359,8 +362,9 @@ template <class A> static rows_of<A> rows_in(const pl_call *c)
     const pl_cross_entropy_attr *a = static_cast<const pl_cross_entropy_attr *>(c->attr);
     const pl_type *x = &c->in_type[0];
     rows_of<A> o;
-    o.k = x->dim[x->rank - 1];
-    o.rows = pl_type_elems(x) / o.k;
+    o.pitch = x->dim[x->rank - 1];
+    o.k = a->classes ? a->classes : o.pitch;
+    o.rows = pl_type_elems(x) / o.pitch;
     o.ignore = a->ignore;
     o.ignores = a->ignores;
     o.smoothing = A(a->smoothing);

@@ -10,6 +10,9 @@
  *   dx_k = a exp(x_k - lse) - d s/K w_k - [k = y] d (1-s) w_y
  *   a    = d ((1-s) w_y + s W/K + 2 z lse) + d_lse
  *
+ * K is the number of logits, or `classes`: rows of logits may be wider, as tensor cores want them
+ * (padded). The logits beyond are not read, and their dx is 0.
+ *
  * A row whose label is ignored has loss 0 and counts as d = 0. A label outside 0..K-1 that is not
  * ignored makes loss and dx of its row NaN. A row with a = d = 0 has dx = 0, whatever x is.
  *
@@ -26,6 +29,7 @@
 #include "ops/core/labels.h"
 #include "ops/core/ops.h"
 #include "ops/core/ref.h"
+#include "ops/core/shape.h"
 
 #include <float.h>
 #include <math.h>
@@ -36,13 +40,19 @@ typedef pl_cross_entropy_attr attr_of;
 static const pl_attr attrs[] = {
     PL_ATTR(pl_cross_entropy_attr, smoothing, FLOAT), PL_ATTR(pl_cross_entropy_attr, z_loss, FLOAT),
     PL_ATTR(pl_cross_entropy_attr, ignore, INT),      PL_ATTR(pl_cross_entropy_attr, ignores, BOOL),
-    PL_ATTR(pl_cross_entropy_attr, weighted, BOOL),   PL_ATTR_END};
+    PL_ATTR(pl_cross_entropy_attr, weighted, BOOL),   PL_ATTR(pl_cross_entropy_attr, classes, INT),
+    PL_ATTR_END};
 
 /* ---- shapes ----------------------------------------------------------------------------- */
 /* The type of sums, losses and weights. */
 static pl_dtype wide_of(const pl_type *x)
 {
     return x->dtype == PL_F64 ? PL_F64 : PL_F32;
+}
+
+static int64_t classes_of(const pl_type *x, const attr_of *a)
+{
+    return a->classes ? a->classes : x->dim[x->rank - 1];
 }
 
 /* Checks what both ops have: logits, labels, and the weights at place `w`. */
@@ -60,10 +70,13 @@ static pl_status check(const pl_type *in, int n_in, int w, const attr_of *a)
     PL_FAIL_IF(!pl_type_equal(&in[1], &rows), PL_ERR_SHAPE,
                "logits are %s but labels are %s: wants one label per row",
                pl_type_text(x, s, sizeof s), pl_type_text(&in[1], t, sizeof t));
+    PL_FAIL_IF(a->classes < 0 || a->classes > x->dim[x->rank - 1], PL_ERR_ARG,
+               "%lld classes for logits %s", (long long)a->classes, pl_type_text(x, s, sizeof s));
     PL_FAIL_IF(!(a->smoothing >= 0 && a->smoothing <= 1), PL_ERR_ARG,
                "smoothing %g is not in 0 to 1", a->smoothing);
     PL_FAIL_IF(a->weighted && n_in <= w, PL_ERR_ARG, "weighted without weights of the classes");
-    pl_type want = pl_type_make(wide_of(x), 1, &x->dim[x->rank - 1]);
+    int64_t k = classes_of(x, a);
+    pl_type want = pl_type_make(wide_of(x), 1, &k);
     PL_FAIL_IF(a->weighted && !pl_type_equal(&in[w], &want), PL_ERR_SHAPE,
                "weights of the classes are %s, wants %s", pl_type_text(&in[w], s, sizeof s),
                pl_type_text(&want, t, sizeof t));
@@ -133,13 +146,19 @@ static pl_val counted(pl_graph *g, const attr_of *a, pl_val d, pl_val labels)
     return pl_select(g, off, pl_full_like(g, d, 0), d);
 }
 
+/* The logits that count. */
+static pl_val counting(pl_graph *g, const attr_of *a, pl_val x)
+{
+    return a->classes ? pl_slice(g, x, -1, 0, a->classes, 1) : x;
+}
+
 /* The gradient of the weights: sum over rows of d ((1-s) [k = y] + s/K) (lse - x_k). */
 static pl_val weight_gradient(const pl_vjp *v)
 {
     pl_graph *g = v->g;
     const attr_of *a = v->attr;
     pl_dtype dt = pl_val_type(g, v->out[1]).dtype;
-    pl_val x = widened(g, v->in[0], dt), lse = widened(g, v->out[1], dt);
+    pl_val x = counting(g, a, widened(g, v->in[0], dt)), lse = widened(g, v->out[1], dt);
     pl_val d = counted(g, a, widened(g, v->gout[0], dt), v->in[1]);
     pl_type t = pl_val_type(g, x);
     pl_val part = pl_shift(g, pl_scale(g, one_hot(g, x, v->in[1]), 1 - a->smoothing),
@@ -168,7 +187,7 @@ static void forward_vjp(const pl_vjp *v)
 static pl_val decomposed(pl_graph *g, const attr_of *a, const pl_val *op, pl_val labels,
                          pl_val d_lse, pl_val w)
 {
-    pl_val x = op[0], lse = op[2], d = counted(g, a, op[3], labels), hot = one_hot(g, x, labels);
+    pl_val x = counting(g, a, op[0]), lse = op[2], d = counted(g, a, op[3], labels), hot = one_hot(g, x, labels);
     int64_t k = pl_val_type(g, x).dim[pl_val_type(g, x).rank - 1];
     pl_val hot_w = pl_val_ok(w) ? pl_mul(g, hot, w) : hot;
     pl_val share = pl_scale(g, pl_sum(g, hot_w, PL_AXIS(-1), false), 1 - a->smoothing);
@@ -183,8 +202,10 @@ static pl_val decomposed(pl_graph *g, const attr_of *a, const pl_val *op, pl_val
     pl_val target = pl_scale(g, hot_w, 1 - a->smoothing);
     double even = a->smoothing / (double)k;
     target = pl_val_ok(w) ? pl_add(g, target, pl_scale(g, w, even)) : pl_shift(g, target, even);
-    return pl_sub(g, pl_mul(g, pl_unsqueeze(g, by, -1), p),
-                  pl_mul(g, pl_unsqueeze(g, d, -1), target));
+    pl_val dx = pl_sub(g, pl_mul(g, pl_unsqueeze(g, by, -1), p),
+                       pl_mul(g, pl_unsqueeze(g, d, -1), target));
+    pl_type whole = pl_val_type(g, op[0]);
+    return pl_pad(g, dx, -1, 0, whole.dim[whole.rank - 1] - k, 0, 0);
 }
 
 static void backward_vjp(const pl_vjp *v)
@@ -224,7 +245,8 @@ typedef struct job {
     const void *w; /* NULL: none */
     pl_dtype wt;
     int64_t rows, k, per_task;
-    double total; /* sum of the weights */
+    int64_t pitch; /* logits from one row to the next */
+    double total;  /* sum of the weights */
     bool has_d_lse;
 } job;
 
@@ -238,9 +260,10 @@ static job job_of(const pl_call *c)
     job j = {.c = c,
              .a = a,
              .loops = sets[pl_cpu_level()],
-             .k = x->dim[x->rank - 1],
+             .k = classes_of(x, a),
+             .pitch = x->dim[x->rank - 1],
              .has_d_lse = c->n_in - a->weighted == 5};
-    j.rows = pl_type_elems(x) / j.k;
+    j.rows = pl_type_elems(x) / j.pitch;
     j.per_task = j.k < 16384 ? 16384 / j.k : 1;
     j.total = (double)j.k;
     if (!a->weighted) return j;
@@ -316,7 +339,7 @@ static void forward_row(const job *j, int64_t r)
 {
     const pl_call *c = j->c;
     pl_dtype d = c->in_type[0].dtype;
-    const char *x = (const char *)c->in[0] + (size_t)(r * j->k) * pl_dtype_bytes(d);
+    const char *x = (const char *)c->in[0] + (size_t)(r * j->pitch) * pl_dtype_bytes(d);
     row_of o = row_at(j, r);
     pl_entropy_sums s;
     j->loops->forward(x, d, j->k, j->w, j->a->smoothing > 0, &s);
@@ -331,11 +354,13 @@ static void backward_row(const job *j, int64_t r)
 {
     const pl_call *c = j->c;
     pl_dtype d = c->in_type[0].dtype;
-    size_t bytes = (size_t)j->k * pl_dtype_bytes(d), at = (size_t)r * bytes;
+    size_t bytes = (size_t)j->k * pl_dtype_bytes(d), row = (size_t)j->pitch * pl_dtype_bytes(d);
+    size_t at = (size_t)r * row;
     const char *x = (const char *)c->in[0] + at;
     char *y = (char *)c->out[0] + at;
     row_of o = row_at(j, r);
     slopes s = slopes_of(j, &o, r);
+    memset(y + bytes, 0, row - bytes);
     if (is_still(&s)) {
         memset(y, 0, bytes);
         return;
@@ -384,7 +409,7 @@ static pl_status forward_ref(const pl_call *c)
     pl_dtype d = c->in_type[0].dtype;
     for (int64_t r = 0; r < j.rows; r++) {
         row_of o = row_at(&j, r);
-        int64_t at = r * j.k;
+        int64_t at = r * j.pitch;
         double top = -DBL_MAX, powers = 0, spread = 0;
         for (int64_t i = 0; i < j.k; i++) { /* not fmax, on which gcc 12 for arm64 fails */
             double x = ref_get(d, c->in[0], at + i);
@@ -410,14 +435,53 @@ static pl_status backward_ref(const pl_call *c)
     for (int64_t r = 0; r < j.rows; r++) {
         row_of o = row_at(&j, r);
         slopes s = slopes_of(&j, &o, r);
-        for (int64_t i = 0; i < j.k; i++) {
-            double w = j.w ? ref_get(j.wt, j.w, i) : 1;
-            double y = s.power * exp(ref_get(d, c->in[0], r * j.k + i) - s.lse) - s.even * w;
-            if (o.valid && i == o.label) y -= s.at_label;
-            ref_set(d, c->out[0], r * j.k + i, is_still(&s) ? 0 : y);
+        for (int64_t i = 0; i < j.pitch; i++) {
+            double y = 0;
+            if (i < j.k && !is_still(&s)) {
+                double w = j.w ? ref_get(j.wt, j.w, i) : 1;
+                y = s.power * exp(ref_get(d, c->in[0], r * j.pitch + i) - s.lse) - s.even * w;
+                if (o.valid && i == o.label) y -= s.at_label;
+            }
+            ref_set(d, c->out[0], r * j.pitch + i, y);
         }
     }
     return PL_OK;
+}
+
+/* Reads logits where they lie as the first columns of wider rows. */
+static bool with_wide(const pl_graph *g, const void *attr, const pl_val *in, int n_in, attr_of *a,
+                      pl_val *wide)
+{
+    pl_val x = pl__wide_of(g, in[0]);
+    *a = *(const attr_of *)attr;
+    if (!pl_val_ok(x) || a->classes) return false;
+    pl_type t = pl_val_type(g, in[0]);
+    a->classes = t.dim[t.rank - 1];
+    for (int i = 0; i < n_in; i++) wide[i] = i ? in[i] : x;
+    return true;
+}
+
+static bool forward_padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in,
+                           int n_in, pl_val *out)
+{
+    attr_of a;
+    pl_val wide[3];
+    (void)p;
+    if (!with_wide(g, attr, in, n_in, &a, wide)) return false;
+    pl_build(g, &pl_op_cross_entropy, &a, n_in, wide, out);
+    return true;
+}
+
+static bool backward_padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in,
+                            int n_in, pl_val *out)
+{
+    attr_of a;
+    pl_val wide[6];
+    (void)p;
+    if (!with_wide(g, attr, in, n_in, &a, wide)) return false;
+    pl_val dx = pl_build1(g, &pl_op_cross_entropy_bwd, &a, n_in, wide);
+    out[0] = pl_slice(g, dx, -1, 0, a.classes, 1);
+    return true;
 }
 
 static const pl_kernel forward_kernels[] = {{"rows", fast_accepts, NULL, NULL, forward_fast},
@@ -435,7 +499,9 @@ static const pl_kernel backward_kernels[] = {{"rows", fast_accepts, NULL, NULL, 
     X("[2,3,37]", "[2,3]", "[37]", "i32", 0, 36, "smoothing=0.1, z_loss=0.02, weighted=")          \
     X("[9,4]",    "[9]",   "[4]",  "i32", 0, 3, "smoothing=0.2, ignore=2, ignores=true, weighted=") \
     X("[2,700]",  "[2]",   "[700]","i32", 0, 699, "smoothing=0.3, z_loss=0.1, weighted=")          \
-    X("[3]",      "[]",    "[3]",  "i32", 0, 2, "z_loss=0.5, weighted=")
+    X("[3]",      "[]",    "[3]",  "i32", 0, 2, "z_loss=0.5, weighted=")                           \
+    X("[5,16]",   "[5]",   "[11]", "i32", 0, 12, "smoothing=0.1, z_loss=0.1, classes=11, weighted=") \
+    X("[2,2,1160]", "[2,2]", "[1157]", "i32", 0, 1156, "classes=1157, weighted=")
 #define CASE(x, r, w, i, lo, hi, a) \
     {{"f32" x, i r}, a "false", {{-3, 3, false}, {lo, hi, false}}}, \
     {{"f32" x, i r, "f32" w}, a "true", {{-3, 3, false}, {lo, hi, false}, {0.5, 2, false}}},
@@ -484,6 +550,7 @@ const pl_op pl_op_cross_entropy = {
     .cpu = forward_kernels,
     .cases = forward_cases,
     .labels = label_rows,
+    .padded = forward_padded,
 };
 const pl_op pl_op_cross_entropy_bwd = {
     .name = "cross_entropy_bwd",
@@ -501,6 +568,7 @@ const pl_op pl_op_cross_entropy_bwd = {
     .cpu = backward_kernels,
     .cases = backward_cases,
     .labels = backward_labels,
+    .padded = backward_padded,
 };
 
 pl_val pl_cross_entropy_rows(pl_graph *g, pl_val logits, pl_val labels, pl_cross_entropy o,

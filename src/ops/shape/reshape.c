@@ -71,6 +71,22 @@ static pl_val simplify(pl_graph *g, const void *attr, const pl_val *in, int n_in
     return pl_reshape(g, (pl_val){g->edges[r->in]}, a->shape.n, a->shape.v);
 }
 
+/* A reshape of padded rows, before the slice instead of after it. */
+static bool padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in, int n_in,
+                   pl_val *out)
+{
+    (void)p, (void)n_in;
+    pl_dims to = ((const pl_reshape_attr *)attr)->shape;
+    pl_val wide = pl__wide_with_zeros_of(g, in[0]);
+    if (!pl_val_ok(wide) || to.n == 0) return false;
+    pl_type x = pl_val_type(g, in[0]), w = pl_val_type(g, wide);
+    int64_t row = x.dim[x.rank - 1];
+    if (to.v[to.n - 1] != row) return false;
+    to.v[to.n - 1] = w.dim[w.rank - 1];
+    out[0] = pl_slice(g, pl_reshape(g, wide, to.n, to.v), -1, 0, row, 1);
+    return true;
+}
+
 static const pl_kernel kernels[] = {{"ref", NULL, NULL, NULL, copy}, PL_KERNEL_END};
 static const pl_case cases[] = {
     {{"f32[3,4]"}, "shape=[2,6]", {{0}}}, {{"f32[3,4]"}, "shape=[-1]", {{0}}},
@@ -93,6 +109,7 @@ const pl_op pl_op_reshape = {
     .cases = cases,
     .view = view,
     .simplify = simplify,
+    .padded = padded,
 };
 
 static pl_status stop_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
