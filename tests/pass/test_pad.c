@@ -1,5 +1,6 @@
-/* test_pad.c - rows of products padded to whole units of tensor cores: every product has whole rows,
- * nothing between a product, its loss and its gradients is copied, and results keep their bits. */
+/* test_pad.c - rows of products padded to whole units of tensor cores: every product has whole
+ * rows, nothing between a product, its loss and its gradients is copied, results keep their bits.
+ */
 #include "pass/pass.h"
 #include "plimsoll.h"
 #include "plimsoll_nn.h"
@@ -101,7 +102,8 @@ static int64_t largest_copy(const pl_graph *g)
         pl_call c;
         if (!is_op(g, n, "slice")) continue;
         pl_node_call(g, n, in, out, &c);
-        if (!pl_node_get(g, n)->op->view(&c, &at) && pl_type_elems(&out[0]) > most) most = pl_type_elems(&out[0]);
+        if (!pl_node_get(g, n)->op->view(&c, &at) && pl_type_elems(&out[0]) > most)
+            most = pl_type_elems(&out[0]);
     }
     return most;
 }
@@ -170,7 +172,8 @@ TEST(padded_products_keep_their_bits)
  * nothing is padded or sliced. Chunks of rows share one padded weight. */
 TEST(padded_logits_are_never_copied)
 {
-    const net_opts o = {.batch = 4, .tokens = 1024, .width = 64, .hidden = 256, .classes = 50257, .no_bias = true};
+    const net_opts o = {
+        .batch = 4, .tokens = 1024, .width = 64, .hidden = 256, .classes = 50257, .no_bias = true};
     for (int i = 0; i < 2; i++) {
         net h = net_new(&o);
         pl_pass_opts opts = {.low = PL_F32, .tf32 = true, .pads = true};

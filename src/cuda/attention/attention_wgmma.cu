@@ -136,8 +136,8 @@ static __device__ __forceinline__ void tell(int barrier, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/* Barriers in shared memory, which warps pass once a tile: each tells that it has come (`come`: what
- * it wrote to shared memory before is visible to those who wait), and waits later. */
+/* Barriers in shared memory, which warps pass once a tile: each tells that it has come, and waits
+ * later. What a warp wrote to shared memory before `come` is visible to those who wait. */
 static __device__ __forceinline__ void barrier_begin(unsigned barrier, int warps)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(warps) : "memory");
@@ -352,7 +352,8 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     int col = D == 64 ? 0 : group;
     unsigned k_at = pl_wg_place(rows), v_at = k_at + pl_wg_step(ROWS * D);
     unsigned q_at = v_at + pl_wg_step(ROWS * D), d_at = q_at + pl_wg_step(STAGES<D> * COLS * D);
-    unsigned scored_at = d_at + pl_wg_step(STAGES<D> * COLS * D), own_at = pl_wg_step(group * 64 * 64);
+    unsigned scored_at = d_at + pl_wg_step(STAGES<D> * COLS * D),
+             own_at = pl_wg_step(group * 64 * 64);
     auto load = [&](int t, unsigned stage) {
         if (t < c.tiles) {
             float *to = sums + stage * 2 * COLS;
@@ -480,7 +481,7 @@ template <typename T, int D> static pl_status run_sized(const pl_attend *a)
 {
     constexpr int GROUPS = D <= 64 ? PL_ATTEND_WG_KEYS_64 / 64 : PL_ATTEND_WG_KEYS / 64;
     constexpr size_t tile = sizeof(T) * D * 64;
-    size_t bytes = tile * (2 * GROUPS + 2 * STAGES<D>) + sizeof(T) * KEPT * GROUPS * 64 * 64 +
+    size_t bytes = tile * (2 * GROUPS + 2 * STAGES<D>)+sizeof(T) * KEPT * GROUPS * 64 * 64 +
                    STAGES<D> * 2 * COLS * sizeof(float) + 1024;
     const void *at[4] = {a->q, a->k, a->v, a->d_o};
     pl_attend_shape z = pl_attend_shape_of(a, at, 4);

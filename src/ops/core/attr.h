@@ -154,7 +154,8 @@ typedef struct pl_cross_entropy_attr {
     int64_t ignore; /* the label of rows that do not count, where ignores */
     bool ignores;
     bool weighted; /* the last operand is the weights of the classes */
-    int64_t classes; /* columns of the logits that count; the rest is not read, and 0 in dx; 0: all */
+    int64_t
+        classes; /* columns of the logits that count; the rest is not read, and 0 in dx; 0: all */
 } pl_cross_entropy_attr;
 
 #endif
