@@ -307,6 +307,34 @@ TEST(fuse_repeats_cheap_producers)
     end(&b);
 }
 
+/* A layer norm of a residual sum stores the sum, which the next block reads, and not its distance
+ * from the mean as well: the gradient computes the distance again. */
+TEST(fuse_stores_a_residual_sum_once)
+{
+    bench b = begin();
+    pl_graph *g = b.g;
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 4096, 256)), mean, rstd, dw[1];
+    pl_val w = pl_input(g, "w", PL_TYPE(PL_F32, 256, 256)),
+           scale = pl_input(g, "scale", PL_TYPE(PL_F32, 256));
+    for (int i = 0; i < 4; i++)
+        x = pl_add(g, x,
+                   pl_matmul(g, norm(g, x, PL_AXIS(1), scale, &mean, &rstd), w, false, false));
+    pl_grad(g, pl_sum(g, pl_square(g, x), PL_AXES_ALL, false), &w, 1, dw);
+    pl_output(g, "dw", dw[0]);
+    CHECK(units_of(&b) > 0);
+
+    int sums = 0;
+    for (uint32_t i = 0; i < b.u->n; i++)
+        for (uint32_t k = 0; k < b.u->unit[i].n_out; k++) {
+            uint32_t val = b.u->unit[i].out[k];
+            const char *name = pl_node_get(b.g, pl_producer(b.g, val))->op->name;
+            CHECK(strcmp(name, "sub") != 0 || pl_type_elems(pl_type_of(b.g, val)) < 4096 * 256);
+            sums += strcmp(name, "add") == 0;
+        }
+    CHECK(sums >= 3);
+    end(&b);
+}
+
 /* a -> kernel -> c with a direct edge too: one group would have to run before and after. */
 TEST(fuse_groups_are_convex)
 {

@@ -19,6 +19,7 @@ typedef struct net_opts {
     double smoothing;
     bool weight_across; /* the last weight is [hidden, classes] */
     bool no_bias;       /* the last layer has none */
+    bool sliced;        /* x is the first columns of a wider input */
 } net_opts;
 
 /* A hidden layer, a last layer, the loss and the gradients. */
@@ -26,7 +27,8 @@ static net net_new(const net_opts *o)
 {
     net h = {.s = pl_store_new()};
     pl_graph *g = h.g = pl_graph_new(h.s);
-    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, o->batch, o->tokens, o->width));
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, o->batch, o->tokens, o->width + 2 * o->sliced));
+    if (o->sliced) x = pl_slice(g, x, -1, 0, o->width, 1);
     pl_val labels = pl_input(g, "labels", PL_TYPE(PL_I32, o->batch, o->tokens));
     pl_val w1 = pl_input(g, "w1", PL_TYPE(PL_F32, o->hidden, o->width));
     pl_val b1 = pl_input(g, "b1", PL_TYPE(PL_F32, o->hidden));
@@ -160,6 +162,9 @@ TEST(padded_products_keep_their_bits)
 {
     net_opts o = {.batch = 2, .tokens = 5, .width = 10, .hidden = 14, .classes = 13};
     check_same(&o);
+    o.sliced = true; /* of 12 columns, whose last two are not zero */
+    check_same(&o);
+    o.sliced = false;
     o.weight_across = true;
     o.smoothing = 0.1;
     check_same(&o);

@@ -4,7 +4,8 @@
  * Idea: group A computes v, group B reads v later. B can compute v itself from A's operands: the
  * nodes between (the cone) become extra members of B. That pays when v then need not live until B,
  * and the operands that B reads instead either live that long anyway or take no more bytes. Such an
- * operand may be a value of A itself that is stored for others.
+ * operand may be a value of A itself that is stored for others: a layer norm of a residual sum
+ * stores the sum, not also its distance from the mean, which the gradient computes again.
  *
  * Invariant: reductions of A are not repeated; B reads their small results. Cost: a search of at
  * most max_repeat nodes (fuse.h) for each value that one group stores for another.
@@ -12,14 +13,16 @@
 #include "pass/fuse/fuse_int.h"
 
 enum {
-    CONE = 32,    /* nodes recomputed for one value: room; the device's limit is lower */
-    SLACK = 16384 /* bytes that do not matter */
+    CONE = 32,     /* nodes recomputed for one value: room; the device's limit is lower */
+    SLACK = 16384, /* bytes that do not matter */
+    SHARE = 64     /* nor does such a part of the bytes saved: means of rows of a layer norm */
 };
 
 typedef struct cone {
     uint32_t node[CONE], n;
     uint32_t leaf[4 * CONE], n_leaves;
-    int64_t cost;
+    int64_t cost; /* bytes that live longer */
+    int64_t more; /* bytes of operands that the reader does not read yet */
 } cone;
 
 static bool reads(const pl_fuser *f, uint32_t val, uint32_t group)
@@ -53,6 +56,7 @@ static bool add_leaf(const pl_fuser *f, uint32_t b, uint32_t val, cone *c)
     bool alive =
         source || reads(f, val, b) || pl_fuse_last_use(f, val, PL_NONE) >= f->groups[b].number;
     if (!alive) c->cost += pl_fuse_bytes(f, val);
+    if (!reads(f, val, b)) c->more += pl_fuse_bytes(f, val);
     return true;
 }
 
@@ -62,8 +66,10 @@ static bool is_stored_until(const pl_fuser *f, uint32_t val, uint32_t b)
     return reads(f, val, b) || pl_fuse_last_use(f, val, b) >= f->groups[b].number;
 }
 
-/* Finds the nodes of group a between v and values that b can read. */
-static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, cone *c)
+/* Finds the nodes of group a between v and values that b can read. keep: values of a that are
+ * stored for others end the cone, although they must live until b then. Such a value is not itself
+ * looked at again, so this comes last. */
+static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, bool keep, cone *c)
 {
     uint32_t most = f->o->max_repeat < CONE ? f->o->max_repeat : CONE;
     *c = (cone){.node = {node}, .n = 1};
@@ -78,7 +84,8 @@ static bool find_cone(const pl_fuser *f, uint32_t a, uint32_t b, uint32_t node, 
             if (is_extra(f, &f->groups[b], p)) continue;
             if (f->group[p] == a && f->stand[p] == PL_STAND_SMALL) return false;
             bool full = f->group[p] == a && f->stand[p] == PL_STAND_FULL;
-            if (full && !is_stored_until(f, val, b)) {
+            bool kept = keep && full && pl_fuse_last_use(f, val, b);
+            if (full && !kept && !is_stored_until(f, val, b)) {
                 if (c->n >= most) return false;
                 c->node[c->n++] = p;
             } else if (!add_leaf(f, b, val, c))
@@ -119,7 +126,7 @@ static pl_status adopt(pl_fuser *f, uint32_t b, uint32_t val, const cone *c, boo
     return PL_OK;
 }
 
-static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val)
+static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val, bool keep)
 {
     uint32_t node = pl_producer(f->g, val), a = f->group[node];
     cone c;
@@ -127,12 +134,12 @@ static pl_status repeat_value(pl_fuser *f, uint32_t b, uint32_t val)
     if (f->stand[node] != PL_STAND_FULL || f->groups[a].elems != f->groups[b].elems) return PL_OK;
     if (is_extra(f, &f->groups[b], node)) return PL_OK;
     uint32_t others = pl_fuse_last_use(f, val, b);
-    if (others >= f->groups[b].number || !find_cone(f, a, b, node, &c)) return PL_OK;
+    if (others >= f->groups[b].number) return PL_OK;
+    int64_t gain = pl_fuse_bytes(f, val), slack = gain / SHARE > SLACK ? gain / SHARE : SLACK;
+    if (!find_cone(f, a, b, node, keep, &c)) return PL_OK;
     /* If the value is stored for others anyway, only its lifetime gets shorter. */
-    int64_t gain = pl_fuse_bytes(f, val);
-    if (others ? c.cost >= gain : c.cost > gain + SLACK) return PL_OK;
-    bool ok;
-    return adopt(f, b, val, &c, &ok);
+    bool ok = others ? c.cost < gain : c.cost <= gain + slack;
+    return ok && (!keep || c.more <= gain + slack) ? adopt(f, b, val, &c, &ok) : PL_OK;
 }
 
 /* A value that only widens another is never worth storing: every group that reads it can read the
@@ -165,26 +172,26 @@ static pl_status repeat_widening(pl_fuser *f)
     return PL_OK;
 }
 
-static pl_status repeat_operands(pl_fuser *f, uint32_t b, uint32_t node)
+static pl_status repeat_operands(pl_fuser *f, uint32_t b, uint32_t node, bool keep)
 {
     const pl_node_rec *r = pl_node_get(f->g, node);
     for (uint32_t i = 0; i < r->n_in; i++) {
         uint32_t val = pl_node_in(f->g, node)[i];
         pl_amap map = pl_fuse_map(f, &f->groups[b], node);
         pl_fuse_root(f, &val, &map);
-        if (pl_amap_is_identity(&map)) PL_TRY(repeat_value(f, b, val));
+        if (pl_amap_is_identity(&map)) PL_TRY(repeat_value(f, b, val, keep));
     }
     return PL_OK;
 }
 
-static pl_status repeat_cheap(pl_fuser *f)
+static pl_status repeat_cheap(pl_fuser *f, bool keep)
 {
     for (uint32_t b = 0; b < f->n_groups; b++) {
         if (f->groups[b].into != PL_NONE || f->groups[b].split) continue;
         for (uint32_t n = f->groups[b].first; n != PL_NONE; n = f->next[n])
-            PL_TRY(repeat_operands(f, b, n));
+            PL_TRY(repeat_operands(f, b, n, keep));
         for (uint32_t e = f->groups[b].extra; e != PL_NONE; e = f->extras[e].next)
-            PL_TRY(repeat_operands(f, b, f->extras[e].node));
+            PL_TRY(repeat_operands(f, b, f->extras[e].node, keep));
     }
     return PL_OK;
 }
@@ -198,7 +205,7 @@ pl_status pl_fuse_repeat(pl_fuser *f)
     do {
         before = f->n_extras;
         PL_TRY(repeat_widening(f));
-        PL_TRY(repeat_cheap(f));
+        PL_TRY(repeat_cheap(f, false));
     } while (f->n_extras > before && ++sweeps < SWEEPS);
-    return PL_OK;
+    return repeat_cheap(f, true);
 }
