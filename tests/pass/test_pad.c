@@ -19,7 +19,7 @@ typedef struct net_opts {
     double smoothing;
     bool weight_across; /* the last weight is [hidden, classes] */
     bool no_bias;       /* the last layer has none */
-    bool sliced;        /* x is the first columns of a wider input */
+    bool sliced;        /* x and w1 are the first columns of wider inputs */
 } net_opts;
 
 /* A hidden layer, a last layer, the loss and the gradients. */
@@ -30,7 +30,8 @@ static net net_new(const net_opts *o)
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, o->batch, o->tokens, o->width + 2 * o->sliced));
     if (o->sliced) x = pl_slice(g, x, -1, 0, o->width, 1);
     pl_val labels = pl_input(g, "labels", PL_TYPE(PL_I32, o->batch, o->tokens));
-    pl_val w1 = pl_input(g, "w1", PL_TYPE(PL_F32, o->hidden, o->width));
+    pl_val w1 = pl_input(g, "w1", PL_TYPE(PL_F32, o->hidden, o->width + 2 * o->sliced));
+    if (o->sliced) w1 = pl_slice(g, w1, -1, 0, o->width, 1);
     pl_val b1 = pl_input(g, "b1", PL_TYPE(PL_F32, o->hidden));
     int64_t last[2] = {o->weight_across ? o->hidden : o->classes,
                        o->weight_across ? o->classes : o->hidden};
