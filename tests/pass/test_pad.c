@@ -164,8 +164,10 @@ TEST(padded_products_keep_their_bits)
     net_opts o = {.batch = 2, .tokens = 5, .width = 10, .hidden = 14, .classes = 13};
     check_same(&o);
     o.sliced = true; /* of 12 columns, whose last two are not zero */
+    o.hidden = 16;
     check_same(&o);
     o.sliced = false;
+    o.hidden = 14;
     o.weight_across = true;
     o.smoothing = 0.1;
     check_same(&o);
