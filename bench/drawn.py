@@ -166,11 +166,45 @@ def unet():
     return Unet(), {"x": torch.zeros(2, 3, 128, 128)}, 32, {}, "mse", ADAMW
 
 
+def gpt2():
+    """Tied embeddings, an odd vocabulary, a width that no kernel likes."""
+    import transformers
+    c = transformers.GPT2Config(n_embd=660, n_head=11, n_layer=10, vocab_size=50257, n_positions=1024, resid_pdrop=0.0, embd_pdrop=0.0,
+                                attn_pdrop=0.0, use_cache=False, attn_implementation="sdpa")
+    return words(transformers.GPT2LMHeadModel(c), 12, 900, lambda net, ids: net(input_ids=ids).logits)
+
+
+def gemma():
+    """GeGLU, heads of 256, one head of keys."""
+    import transformers
+    c = transformers.GemmaConfig(hidden_size=1024, intermediate_size=4000, num_hidden_layers=8, num_attention_heads=4,
+                                 num_key_value_heads=1, head_dim=256, vocab_size=32003, max_position_embeddings=2048, use_cache=False,
+                                 attn_implementation="sdpa")
+    return words(transformers.GemmaForCausalLM(c), 12, 1024, lambda net, ids: net(input_ids=ids).logits)
+
+
+def vit_h80():
+    """Heads of 80 and 257 tokens, as ViT-H has them."""
+    from torchvision.models import VisionTransformer
+    net = VisionTransformer(image_size=224, patch_size=14, num_layers=8, num_heads=12, hidden_dim=960, mlp_dim=3840, num_classes=1000)
+    return picture(net, 96, 224, ADAMW)
+
+
+def phi():
+    """Attention and MLP side by side, half of the numbers of a head rotated, heads of 96."""
+    import transformers
+    c = transformers.PhiConfig(hidden_size=960, intermediate_size=3840, num_hidden_layers=10, num_attention_heads=10, vocab_size=51201,
+                               max_position_embeddings=2048, use_cache=False, attn_implementation="sdpa", resid_pdrop=0.0,
+                               embd_pdrop=0.0, attention_dropout=0.0)
+    return words(transformers.PhiForCausalLM(c), 8, 1500, lambda net, ids: net(input_ids=ids).logits)
+
+
 NETWORKS = {
     "efficientnet_v2_s": vision("efficientnet_v2_s", 64), "regnet_y_8gf": vision("regnet_y_8gf", 64), "swin_t": vision("swin_t", 64),
     "odd_vit": odd_vit, "bert": bert, "t5": t5, "unet": unet, "llama": llama,
     "densenet121": vision("densenet121", 64), "neox": neox, "convnext_small": vision("convnext_small", 64, 240),
     "mobilenet_v3": vision("mobilenet_v3_large", 256, 192),
+    "gpt2": gpt2, "gemma": gemma, "vit_h80": vit_h80, "phi": phi,
 }
 
 

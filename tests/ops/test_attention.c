@@ -213,6 +213,50 @@ static double of_blind_query(attention_graph *a, const attention_case *c, pl_val
     return most;
 }
 
+/* One of q, k and v of rows that lie [tokens, batch, 3, E], as torch.nn.MultiheadAttention has
+ * them. */
+static pl_val turned_part(pl_graph *g, pl_val x, int i, int64_t heads)
+{
+    pl_type t = pl_val_type(g, x);
+    int64_t e = t.dim[3];
+    x = pl_reshape(g, pl_slice(g, x, 2, i, i + 1, 1),
+                   PL_DIMS(t.dim[0], t.dim[1], heads, e / heads));
+    return pl_permute(g, x, (const int[]){1, 0, 2, 3});
+}
+
+/* Rows [tokens, batch, 3, E] change places once, and attention reads its operands in them. */
+TEST(attention_reads_rows_with_tokens_first)
+{
+    enum { N = 5, B = 3, HEADS = 2, E = 8 };
+    pl_store *store = pl_store_new();
+    pl_graph *g = pl_graph_new(store);
+    pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, N, B, 3, E)), part[3], copy[3], dx[1];
+    for (int i = 0; i < 3; i++) {
+        part[i] = turned_part(g, x, i, HEADS);
+        copy[i] = pl_neg(g, pl_neg(g, part[i])); /* not a part of x any more */
+    }
+    pl_val a = pl_attention(g, part[0], part[1], part[2], 0, true);
+    pl_val b = pl_attention(g, copy[0], copy[1], copy[2], 0, true);
+    pl_grad(g, pl_sum(g, pl_square(g, a), PL_AXES_ALL, false), &x, 1, dx);
+    pl_val grad = dx[0];
+    pl_grad(g, pl_sum(g, pl_square(g, b), PL_AXES_ALL, false), &x, 1, dx);
+    const pl_val pair[2][2] = {{a, b}, {grad, dx[0]}};
+    CHECK(strcmp(pl_node_get(g, pl_producer(g, a.id))->op->name, "attention_rows") == 0);
+    CHECK(strcmp(pl_node_get(g, pl_producer(g, b.id))->op->name, "attention") == 0);
+    graph_eval *e = graph_eval_new(g, true);
+    graph_eval_wave(e, x, 0.37);
+    CHECK(graph_eval_run(e) == PL_OK);
+    for (int k = 0; k < 2; k++) {
+        pl_type t = pl_val_type(g, pair[k][0]);
+        for (int64_t i = 0; i < pl_type_elems(&t); i++)
+            CHECK_NEAR(((float *)graph_eval_at(e, pair[k][0]))[i],
+                       ((float *)graph_eval_at(e, pair[k][1]))[i], 1e-6);
+    }
+    graph_eval_free(e);
+    pl_graph_free(g);
+    pl_store_free(store);
+}
+
 TEST(attention_masks_hide_keys_in_tiles_and_reference)
 {
     static const attention_case sizes[] = {

@@ -251,8 +251,10 @@ void pl_ow_write_cross_entropy(pl_ow *w)
     uint32_t logits = pl_ow_arg(w, 0), labels = pl_ow_arg(w, 1);
     const pl_type *t = pl_type_of(w->g, logits);
     pl_dtype wide = pl_type_of(w->g, pl_ow_result(w, 0))->dtype, whole = PL_I64;
-    double classes = (double)t->dim[t->rank - 1], s = a->smoothing;
+    int64_t n = a->classes ? a->classes : t->dim[t->rank - 1];
+    double classes = (double)n, s = a->smoothing;
     const char *last = pl_ow_int(w, -1), *x = pl_ow_in(w, logits, NULL);
+    if (n < t->dim[t->rank - 1]) x = pl_ow_slice(w, x, t->rank - 1, 0, n, 1);
     if (t->dtype != wide)
         x = pl_ow_op(w, "Cast", OW_IN(x), OW_ATTRS(OW_I("to", pl_ow_dtype(wide))));
     const char *y = pl_ow_op(w, "Cast", OW_IN(pl_ow_in(w, labels, NULL)),

@@ -7,7 +7,8 @@
  * D), or q, k and v of each head side by side (step 3D), in any order. The constructor of attention
  * follows its operands up through views, slices and permutations (ir/group/amap.h) and takes this
  * form where they are the three parts of one value; the operands themselves are then not computed.
- * Formulas and kernels are in attention.c.
+ * Rows may lie [tokens, batch, row], as some libraries have them: then whole rows change places
+ * once, instead of each operand. Formulas and kernels are in attention.c.
  */
 #include "base/err.h"
 #include "ir/graph.h"
@@ -256,64 +257,80 @@ static bool read_up(const pl_graph *g, reading *r)
     return true;
 }
 
-/* Whether the reading is a part of rows of three times as many numbers; sets offset and step. */
-static bool is_part(const pl_graph *g, const reading *r, const pl_type *q, int64_t *at,
-                    int64_t *step)
+/* What an operand is: part `at` of the rows of the value `from`. */
+typedef struct part {
+    uint32_t from;
+    int64_t at, step;
+    bool tokens_first; /* rows lie [tokens, batch, row] */
+} part;
+
+/* Whether the reading is a part of rows of three times as many numbers. */
+static bool is_part(const pl_graph *g, const reading *r, const pl_type *q, part *p)
 {
-    int64_t tokens = q->dim[0] * q->dim[1], heads = q->dim[2], d = q->dim[3];
+    int64_t batch = q->dim[0], n = q->dim[1], heads = q->dim[2], d = q->dim[3];
+    int64_t tokens = batch * n, row = 3 * heads * d;
     const pl_amap *m = &r->map;
-    pl_amap whole = {.n = 2, .size = {heads * d, tokens}, .stride = {1, 3 * heads * d}};
+    pl_amap whole = {.n = 2, .size = {heads * d, tokens}, .stride = {1, row}};
     pl_amap each = {.n = 2, .size = {d, heads * tokens}, .stride = {1, 3 * d}};
-    if (pl_type_elems(pl_type_of(g, r->from)) != 3 * tokens * heads * d) return false;
-    *at = whole.offset = each.offset = m->offset;
-    if (pl_amap_equal(m, &whole)) {
-        *step = d;
-        return m->offset % (heads * d) == 0 && m->offset < 3 * heads * d;
-    }
-    *step = 3 * d;
-    return heads > 1 && pl_amap_equal(m, &each) && m->offset % d == 0 && m->offset < 3 * d;
+    pl_amap turned = {.n = 3, .size = {heads * d, n, batch}, .stride = {1, batch * row, row}};
+    pl_amap turned_each = {
+        .n = 4, .size = {d, heads, n, batch}, .stride = {1, 3 * d, batch * row, row}};
+    if (pl_type_elems(pl_type_of(g, r->from)) != row * tokens) return false;
+    whole.offset = each.offset = turned.offset = turned_each.offset = m->offset;
+    *p = (part){.from = r->from, .at = m->offset, .step = d};
+    p->tokens_first = pl_amap_equal(m, &turned);
+    if (p->tokens_first || pl_amap_equal(m, &whole))
+        return m->offset % (heads * d) == 0 && m->offset < row;
+    p->step = 3 * d;
+    p->tokens_first = pl_amap_equal(m, &turned_each);
+    return heads > 1 && (p->tokens_first || pl_amap_equal(m, &each)) && m->offset % d == 0 &&
+           m->offset < 3 * d;
 }
 
 /* Finds the value of whose rows `val` is a part. */
-static bool find_rows(const pl_graph *g, pl_val val, uint32_t *from, int64_t *at, int64_t *step)
+static bool find_rows(const pl_graph *g, pl_val val, part *p)
 {
     const pl_type *q = pl_type_of(g, val.id);
     reading r = {val.id, pl_amap_identity(pl_type_elems(q))};
     for (int i = 0; i < MOST; i++) {
         if (!read_up(g, &r)) return false;
-        if (is_part(g, &r, q, at, step)) {
-            *from = r.from;
-            return true;
-        }
+        if (is_part(g, &r, q, p)) return true;
     }
     return false;
+}
+
+/* The rows [batch, tokens, row] that the part is of. */
+static pl_val rows_at(pl_graph *g, const part *p, const pl_type *q)
+{
+    const int64_t row = 3 * q->dim[2] * q->dim[3], batch = q->dim[0], n = q->dim[1];
+    const int64_t dim[3] = {p->tokens_first ? n : batch, p->tokens_first ? batch : n, row};
+    pl_val x = {p->from};
+    pl_type wanted = pl_type_make(q->dtype, 3, dim);
+    if (!pl_type_equal(pl_type_of(g, p->from), &wanted)) x = pl_reshape(g, x, 3, dim);
+    return p->tokens_first ? pl_permute(g, x, (const int[]){1, 0, 2}) : x;
 }
 
 pl_val pl_attention_of_rows(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal)
 {
     pl_type t = pl_val_type(g, q), u = pl_val_type(g, k), w = pl_val_type(g, v);
     pl_val in[3] = {q, k, v};
-    uint32_t from[3];
-    int64_t at[3], step[3];
+    part p[3];
     if (t.rank != 4 || !pl_dtype_is_float(t.dtype) || pl_type_elems(&t) == 0) return PL_NO_VAL;
     if (!pl_type_equal(&t, &u) || !pl_type_equal(&t, &w)) return PL_NO_VAL;
     for (int i = 0; i < 3; i++)
-        if (!find_rows(g, in[i], &from[i], &at[i], &step[i]) || from[i] != from[0] ||
-            step[i] != step[0])
+        if (!find_rows(g, in[i], &p[i]) || p[i].from != p[0].from || p[i].step != p[0].step ||
+            p[i].tokens_first != p[0].tokens_first)
             return PL_NO_VAL;
     pl_attention_rows_attr a;
     memset(&a, 0, sizeof a);
     a.scale = scale;
     a.causal = causal;
     a.heads = t.dim[2];
-    a.q_at = at[0];
-    a.k_at = at[1];
-    a.v_at = at[2];
-    a.step = step[0];
+    a.q_at = p[0].at;
+    a.k_at = p[1].at;
+    a.v_at = p[2].at;
+    a.step = p[0].step;
     if (!covers(&a, t.dim[3])) return PL_NO_VAL;
-    pl_val x = {from[0]};
-    const int64_t rows[3] = {t.dim[0], t.dim[1], 3 * t.dim[2] * t.dim[3]};
-    pl_type wanted = pl_type_make(t.dtype, 3, rows);
-    if (!pl_type_equal(pl_type_of(g, from[0]), &wanted)) x = pl_reshape(g, x, 3, rows);
+    pl_val x = rows_at(g, &p[0], &t);
     return pl_build1(g, &pl_op_attention_rows, &a, 1, &x);
 }
