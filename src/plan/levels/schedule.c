@@ -224,7 +224,9 @@ static int32_t stored_at(const schedule *s, uint32_t val)
     return 0;
 }
 
-/* Sets when fetches begin: `at` is the earliest possible before, the planned one after. */
+/* Sets when fetches begin: `at` is the earliest possible before, the planned one after. Fetches
+ * begin in the order of their readers: a reader would wait for a fetch that begins before its own.
+ */
 static void begin_fetches(schedule *s)
 {
     enum { LEAD = 5 }; /* begin earlier by a fifth of the move's time */
@@ -244,11 +246,13 @@ static void begin_fetches(schedule *s)
         m->at = wish;
         if (m->via) begin_read(s, m, first, &need[PL_CHANNEL_READ]);
     }
+    int32_t last[PL_N_CHANNELS] = {0};
     for (uint32_t i = 0; i < s->n_fetches; i++) {
         planned *m = &s->move[i];
-        int32_t at = m->end;
-        while (at > m->at && take_bytes(s, m, at - 1)) at--;
-        m->at = at;
+        pl_channel c = pl_channel_between(m->from, m->to);
+        int32_t at = m->end, first = m->at > last[c] ? m->at : last[c];
+        while (at > first && take_bytes(s, m, at - 1)) at--;
+        m->at = last[c] = at;
         if (m->via) fit_read(s, m);
     }
 }
@@ -289,6 +293,14 @@ static int by_entry(const void *a, const void *b)
     if (x->at_once && x->val != y->val) return x->val < y->val ? -1 : 1;
     if (rank_of(x) != rank_of(y)) return rank_of(x) - rank_of(y);
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return (x->val > y->val) - (x->val < y->val);
+}
+
+static int by_end(const void *a, const void *b)
+{
+    const pl_list_move *x = a, *y = b;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
     return (x->val > y->val) - (x->val < y->val);
 }
 
@@ -375,6 +387,14 @@ static void delay_fetches(const pl_gaps *x, pl_list_move *list, uint32_t n, cons
         int32_t at = position_at(x, waited, begin - AHEAD * takes);
         if (at > (int32_t)m->end) at = (int32_t)m->end;
         if (at > (int32_t)m->at) m->at = (uint32_t)at;
+    }
+    qsort(list, n, sizeof *list, by_end);
+    int32_t next = (int32_t)x->p->n;
+    for (uint32_t i = n; i-- > 0;) { /* in the order of their readers, as before */
+        pl_list_move *m = &list[i];
+        if (m->to != PL_LEVEL_DEVICE) continue;
+        if ((int32_t)m->at > next && !is_read[m->val]) m->at = (uint32_t)next;
+        next = (int32_t)m->at;
     }
     qsort(list, n, sizeof *list, by_entry);
 }
