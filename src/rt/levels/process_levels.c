@@ -7,6 +7,10 @@
  * moves have less fixed cost than many small ones. Slots that are alike in all this are taken from
  * everywhere in the step, so that their moves are spread over it.
  *
+ * That order counts a move as much wherever it is. Where kernels wait for a channel in one part of
+ * the step only, slots that move in the other parts should leave first. So for the best candidate
+ * orders are tried in which one group of slots leaves before the others.
+ *
  * The time of every candidate is estimated; the fastest is planned. Where it does not fit after
  * all, the next ones with more slots below the device are.
  *
@@ -281,7 +285,7 @@ static pl_status estimate_share(pl_process_budget *b, pl_process_levels *l, cons
 
 /* Sets *best to the share with the fastest estimate; -1: none is expected to fit. */
 static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
-                            uint64_t state, int *best)
+                            uint64_t state, int *best, double *best_ns)
 {
     double least = HUGE_VAL, ns, kept = keep_all_ns(b, l);
     int slower = 0;
@@ -295,7 +299,64 @@ static pl_status find_share(pl_process_budget *b, pl_process_levels *l, const mo
     uint64_t agreed = (uint64_t)(*best + 1);
     PL_TRY(b->smallest(b->ctx, &agreed));
     *best = (int)agreed - 1;
+    *best_ns = least;
     return PL_OK;
+}
+
+/* Whether slots belong to one group: a step moves them as often. */
+static bool is_group(const movable *x, const movable *y)
+{
+    return x->late == y->late && x->moves == y->moves;
+}
+
+/* Whether leaving first may help a group: kernels hide its stores, and its bytes matter. */
+static bool may_lead(const movable *list, int n, int from)
+{
+    enum { LITTLE = 100 };
+    uint64_t all = 0, group = 0;
+    for (int i = 0; i < n; i++) {
+        all += list[i].bytes;
+        if (is_group(&list[i], &list[from])) group += list[i].bytes;
+    }
+    return !list[from].late && group > all / LITTLE;
+}
+
+/* Writes the list to out with one group before the others; from: its first slot. */
+static void put_first(const movable *list, int n, int from, movable *out)
+{
+    int k = 0;
+    for (int first = 1; first >= 0; first--)
+        for (int i = 0; i < n; i++)
+            if (is_group(&list[i], &list[from]) == (first != 0)) out[k++] = list[i];
+}
+
+/* Tries orders in which one group of slots leaves before the others, one group after the other.
+ * out: the fastest order by estimate, or the list; room for n. *other: it is not the list. */
+static pl_status find_order(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                            int share, uint64_t state, double least, movable *out, bool *other)
+{
+    enum { GAIN = 200 }; /* less than a GAIN-th is not worth another order */
+    pl_arena mem = PL_ARENA_INIT;
+    movable *tried = pl_arena_new(&mem, movable, n + 1);
+    pl_status rc = tried ? PL_OK : PL_ERR_MEMORY;
+    *other = false;
+    memcpy(out, list, (size_t)n * sizeof *out);
+    for (int i = 1; i < n && rc == PL_OK; i++) {
+        double ns;
+        if (is_group(&list[i], &list[i - 1]) || !may_lead(list, n, i)) continue;
+        int from = 0;
+        while (out[from].slot != list[i].slot) from++;
+        put_first(out, n, from, tried);
+        rc = estimate_share(b, l, tried, n, share, state, &ns);
+        uint64_t faster = rc == PL_OK && ns < least - least / GAIN;
+        if (rc == PL_OK) rc = b->smallest(b->ctx, &faster);
+        if (rc != PL_OK || !faster) continue;
+        least = ns;
+        *other = true;
+        memcpy(out, tried, (size_t)n * sizeof *out);
+    }
+    pl_arena_release(&mem);
+    return rc;
 }
 
 /* Sets the candidate that needs the smallest budget. With more slots below the device there is less
@@ -318,6 +379,23 @@ static pl_status set_smallest(pl_process_budget *b, pl_process_levels *l, const 
     return best == set ? PL_OK : set_share(b, l, list, n, best, state);
 }
 
+/* Plans the best candidate with another order of its slots, where that is expected to be faster. */
+static pl_status try_other_order(pl_process_budget *b, pl_process_levels *l, const movable *list,
+                                 int n, int share, uint64_t state, double ns, bool *fits)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    movable *order = pl_arena_new(&mem, movable, n + 1);
+    pl_status rc = order ? PL_OK : PL_ERR_MEMORY;
+    bool other = false;
+    if (rc == PL_OK && share > 0 && share < SHARES)
+        rc = find_order(b, l, list, n, share, state, ns, order, &other);
+    /* on the host, the memory of searches counts */
+    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_pause(pl_program_budget(b->programs[i]));
+    if (rc == PL_OK && other) rc = try_share(b, l, order, n, share, state, fits);
+    pl_arena_release(&mem);
+    return rc;
+}
+
 /* Plans the candidate with the fastest estimate. Where it does not fit, those with more slots below
  * the device are tried, then those with fewer: what fits with any of them is not refused. Where
  * none fits, the message and the minimum are of the candidate that needs the smallest budget. */
@@ -327,9 +405,9 @@ static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movabl
     uint64_t state = store_of(b) ? pl_state_bytes(store_of(b), NULL) : 0;
     int best, last = n ? SHARES : 0;
     bool fits = false, may;
-    PL_TRY(find_share(b, l, list, n, state, &best));
-    /* on the host, the memory of searches counts */
-    for (int i = 0; i < b->n && b->on_host; i++) pl_budget_pause(pl_program_budget(b->programs[i]));
+    double ns;
+    PL_TRY(find_share(b, l, list, n, state, &best, &ns));
+    PL_TRY(try_other_order(b, l, list, n, best, state, ns, &fits));
     if (best < 0) best = last;
     for (int k = 0; k <= last && !fits; k++) {
         int share = k <= last - best ? best + k : last - k;
