@@ -211,16 +211,15 @@ static pl_status fill_info(pl_program *p)
     double sum = predict(p, &recomputed);
     share_sources(p, info, sum);
     info->predicted_step_ms = sum;
-    info->recompute_ratio = recomputed > 0 ? recomputed / sum : 0;
     info->wait_ms = 0;
     if (has_links(p)) {
         PL_TRY(predict_links(p, info, &info->predicted_step_ms));
         info->wait_ms = info->predicted_step_ms - (sum - info->link_ms);
     }
     p->level_times = (pl_level_times){0};
-    if (!plan->n_moves) return PL_OK;
-    PL_TRY(pl__program_level_time(p, NULL, NULL, &p->level_times));
+    if (plan->n_moves) PL_TRY(pl__program_level_time(p, NULL, NULL, &p->level_times));
     info->predicted_step_ms += p->level_times.wait_ns / 1e6;
+    info->recompute_ratio = recomputed > 0 ? recomputed / info->predicted_step_ms : 0;
     return PL_OK;
 }
 
