@@ -26,6 +26,7 @@ struct pl_budget {
     enum pl_checkpointing how;
     pl_expanded_plan *set;       /* NULL: the keep-all plan */
     pl__search *search;          /* NULL: none is under way */
+    pl__search *plain;           /* with levels: the search of plans without them; NULL */
     bool counts;                 /* see pl_budget_count_plans */
     uint64_t minimum;            /* smallest arena or size found so far; 0: none */
     bool minimum_final;          /* final: searches find no smaller one */
@@ -49,14 +50,14 @@ static void free_search(pl__search *f)
     pl_sys_free(f);
 }
 
-static pl_status need_search(pl_budget *b)
+static pl_status new_search(pl_budget *b, bool spread, pl__search **out)
 {
-    if (b->search) return PL_OK;
+    if (*out) return PL_OK;
     pl__search *f = pl_sys_alloc(sizeof *f);
     if (!f) return PL_ERR_MEMORY;
     f->base = &b->base;
     f->counts = b->counts;
-    f->spread = b->levels != NULL;
+    f->spread = spread;
     f->lists = b->lists;
     f->units = (pl_problem){.g = b->base.g, .units = b->base.units, .opts = &b->opts};
     pl_status rc = pl__search_describe(f);
@@ -64,8 +65,13 @@ static pl_status need_search(pl_budget *b)
         free_search(f);
         return rc;
     }
-    b->search = f;
+    *out = f;
     return PL_OK;
+}
+
+static pl_status need_search(pl_budget *b)
+{
+    return new_search(b, b->levels != NULL, &b->search);
 }
 
 /* Stores what the search knows about the minimum. */
@@ -142,7 +148,8 @@ void pl_budget_free(pl_budget *b)
 void pl_budget_pause(pl_budget *b)
 {
     free_search(b->search);
-    b->search = NULL;
+    free_search(b->plain);
+    b->search = b->plain = NULL;
 }
 
 void pl_budget_trim(pl_budget *b)
@@ -188,12 +195,15 @@ static bool may_stay(const pl_budget *b)
     return !has_homes(b) && b->how == PL_CHECKPOINT_AUTO && !b->levels->only_moves;
 }
 
-/* Plans with moves, and with recompute where that is faster. */
+/* Plans with moves, and with recompute where that is faster. Where the memory of searches counts
+ * there is one search for both. */
 static pl_status search_levels(pl_budget *b, uint64_t arena_budget, pl_expanded_plan **out)
 {
+    bool stays = may_stay(b);
     PL_TRY(need_search(b));
-    return pl__search_levels(b->search, b->levels, b->how, arena_budget,
-                             may_stay(b) ? effort_of(b) : 0, out);
+    if (stays && !b->counts) PL_TRY(new_search(b, false, &b->plain));
+    return pl__search_levels(b->search, b->plain, b->levels, b->how, arena_budget,
+                             stays ? effort_of(b) : 0, out);
 }
 
 pl_status pl_budget_levels_ns(pl_budget *b, uint64_t arena_budget, double *ns)

@@ -6,6 +6,7 @@
  *   budget_candidate.c  lists of units: asked for, measured, packed
  *   budget_levels.c     plans with moves below the device
  *   budget_lists.c      lists that these start from
+ *   budget_levels_mix.c lists between those
  *   budget_small.c      plans with moves of small programs
  *   budget_problem.c    the program as the recompute planner sees it, and the lower bound
  */
@@ -76,6 +77,7 @@ typedef struct pl__search {
     bool knows_minimum;       /* the descent has ended */
     pl_expanded_plan *packed; /* of the candidate packed last; NULL: none, or handed out */
     uint32_t packed_of;       /* candidate, index + 1 */
+    uint32_t chosen;          /* candidate of the last plan that was found, index + 1; 0: none */
     uint32_t n_asked, n_packed; /* see pl_budget_figures */
     pl__level_list *lists;      /* PL__LEVEL_LISTS, of the pl_budget */
     uint32_t fastest_list; /* of the last estimate with levels, see budget_levels.c; 0: none fits */
@@ -123,9 +125,10 @@ pl_status pl__list_units(pl__search *f, const pl_recompute_plan *plan, pl_arena 
 /* ---- budget_levels.c ---- */
 /* Finds the fastest plan within the budget (0: no limit) with moves, with or without recompute.
  * effort: of a search for a plan without moves, which is the answer where it is fastest; 0: slots
- * live below the device, so no plan is without moves. */
-pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_checkpointing how,
-                            uint64_t arena_budget, uint64_t effort,
+ * live below the device, so no plan is without moves. plain: the search that plans without levels
+ * use, for the plan without moves; NULL: f. */
+pl_status pl__search_levels(pl__search *f, pl__search *plain, const pl_level_opts *levels,
+                            enum pl_checkpointing how, uint64_t arena_budget, uint64_t effort,
                             pl_expanded_plan **out) PL_MUST_USE;
 /* Estimates the time of that plan without making it; HUGE_VAL where none is expected to fit. */
 pl_status pl__search_levels_estimate(pl__search *f, const pl_level_opts *levels,

@@ -195,9 +195,8 @@ pl_status pl__levels_try_moves(pl__levels_search *s, const pl_expanded_plan *sti
     return rc;
 }
 
-/* Plans an option, asks for less until it fits, and keeps the plan if it is faster than the best.
- * The target falls with the budget. */
-static pl_status try_option(pl__levels_search *s, const pl__level_option *o)
+/* The target falls with the budget. */
+pl_status pl__levels_try_option(pl__levels_search *s, const pl__level_option *o)
 {
     uint64_t budget = arena_left(s, s->still[o->list]), target = o->target;
     pl_status rc = PL_OK;
@@ -237,9 +236,8 @@ static void keep_option(pl__levels_search *s, pl__level_option o)
     if (s->n_options < PL__LEVEL_KEPT) s->n_options++;
 }
 
-/* Estimates one option; *ns is HUGE_VAL where it does not fit. *waits: units wait for moves. */
-static pl_status estimate(pl__levels_search *s, uint32_t list, uint64_t target, double *ns,
-                          bool *waits)
+pl_status pl__levels_estimate(pl__levels_search *s, uint32_t list, uint64_t target,
+                              pl__level_guess *out)
 {
     pl_arena mem = PL_ARENA_INIT;
     pl_level_problem p = problem_of(s, list);
@@ -252,17 +250,33 @@ static pl_status estimate(pl__levels_search *s, uint32_t list, uint64_t target, 
         pl_level_schedule(&p, no_limit(target), no_limit(budget), &mem, &moves, &n, &peak);
     if (rc == PL_OK) rc = pl_level_estimate(&p, moves, n, NULL, NULL, &times);
     pl_arena_release(&mem);
-    *ns = rc == PL_OK && peak <= budget ? times.total_ns : HUGE_VAL;
-    *waits = *ns == HUGE_VAL || times.wait_ns > times.total_ns / 1000;
-    if (*ns < HUGE_VAL) keep_option(s, (pl__level_option){list, target, *ns});
+    out->ns = rc == PL_OK && peak <= budget ? times.total_ns : HUGE_VAL;
+    out->waits = out->ns == HUGE_VAL || times.wait_ns > times.total_ns / 1000;
+    double units = times.total_ns - times.wait_ns;
+    out->spare = list && !s->bare && out->ns < HUGE_VAL &&
+                 units - s->asked_ns[list] > times.wait_ns + units / 1000;
+    if (out->ns < HUGE_VAL && list != PL__LEVEL_MIXED)
+        keep_option(s, (pl__level_option){list, target, s->bare, out->ns});
     return rc;
+}
+
+/* What is known about a list. */
+typedef struct known {
+    double ns;
+    bool bare;
+} known;
+
+/* Adds list k > 0 with or without further runs of cheap units. */
+static pl_status add_list(pl__levels_search *s, uint32_t k, bool bare, double most, bool *added)
+{
+    s->bare = bare;
+    return pl__levels_add_recompute(s, k, most, added);
 }
 
 /* Estimates a list with targets below the budget, as long as they are not slower twice. */
 static pl_status estimate_rungs(pl__levels_search *s, uint32_t list, double best)
 {
-    double ns;
-    bool waits;
+    pl__level_guess guess;
     int slower = 0;
     uint64_t rung = s->f->keep_all_bytes, budget = arena_left(s, s->still[list]);
     for (int k = 0; k < RUNGS && slower < 2;) {
@@ -270,9 +284,9 @@ static pl_status estimate_rungs(pl__levels_search *s, uint32_t list, double best
         if (!rung) break;
         if (rung >= budget) continue;
         k++;
-        PL_TRY(estimate(s, list, rung, &ns, &waits));
-        slower = ns >= best ? slower + 1 : 0;
-        if (ns < best) best = ns;
+        PL_TRY(pl__levels_estimate(s, list, rung, &guess));
+        slower = guess.ns >= best ? slower + 1 : 0;
+        if (guess.ns < best) best = guess.ns;
     }
     return pl__search_stopped(s->f);
 }
@@ -301,27 +315,46 @@ static pl_status find_bound(const pl__search *f, const pl_level_opts *levels, ui
     return pl_level_bound(&p, bytes);
 }
 
-/* Estimates every list with the budget as its target; ns: filled per list. None is faster than its
+/* Estimates list k; where its further runs of cheap units take longer than units wait, without
+ * these runs, too. */
+static pl_status estimate_list(pl__levels_search *s, uint32_t k, double most, bool *waits,
+                               bool *added, known *out)
+{
+    pl__level_guess guess, bare = {.ns = HUGE_VAL};
+    PL_TRY(add_list(s, k, false, most, added));
+    if (!*added) return PL_OK;
+    PL_TRY(pl__levels_estimate(s, k, s->budget, &guess));
+    if (guess.spare) {
+        PL_TRY(add_list(s, k, true, HUGE_VAL, added));
+        PL_TRY(pl__levels_estimate(s, k, s->budget, &bare));
+    }
+    *waits = guess.waits && (!guess.spare || bare.waits);
+    *out = bare.ns < guess.ns ? (known){bare.ns, true} : (known){guess.ns, false};
+    pl__levels_free_graphs(s);
+    return pl__search_stopped(s->f);
+}
+
+/* Estimates every list with the budget as its target. None is faster than its
  * units. The lists recompute more and more: after one that waits for no move all are slower. A
  * quick look leaves out lists that recompute much less than the fastest list of the look before. */
 static pl_status estimate_lists(pl__levels_search *s, enum pl_checkpointing how,
-                                double ns[PL__LEVEL_LISTS])
+                                known lists[PL__LEVEL_LISTS])
 {
     /* less waiting than a CLOSE-th of a step is not worth recompute */
     enum { CLOSE_LISTS = 3, CLOSE = 100 };
     double least = units_ns(s->f);
-    bool added = true, waits = true;
+    bool added = true, waits;
+    pl__level_guess guess;
     PL_TRY(pl__levels_add_keep_all(s));
-    PL_TRY(estimate(s, 0, s->budget, &ns[0], &waits));
+    PL_TRY(pl__levels_estimate(s, 0, s->budget, &guess));
+    lists[0].ns = guess.ns;
+    waits = guess.waits;
     if (how == PL_CHECKPOINT_OFF || s->levels->only_moves || s->budget == UINT64_MAX) return PL_OK;
     for (uint32_t k = 1; k < PL__LEVEL_LISTS && added && waits; k++) {
         double best = s->n_options ? s->option[0].ns : HUGE_VAL;
         if (s->quick && k + CLOSE_LISTS < s->f->fastest_list) continue;
         if (best <= least + least / CLOSE) break;
-        PL_TRY(pl__levels_add_recompute(s, k, best, &added));
-        if (added) PL_TRY(estimate(s, k, s->budget, &ns[k], &waits));
-        pl__levels_free_graphs(s);
-        PL_TRY(pl__search_stopped(s->f));
+        PL_TRY(estimate_list(s, k, best, &waits, &added, &lists[k]));
     }
     return PL_OK;
 }
@@ -330,18 +363,18 @@ static pl_status estimate_lists(pl__levels_search *s, enum pl_checkpointing how,
 static pl_status estimate_all(pl__levels_search *s, enum pl_checkpointing how)
 {
     enum { NEAR = 16 };
-    double ns[PL__LEVEL_LISTS];
+    known list[PL__LEVEL_LISTS];
     uint64_t bound;
     bool added = true;
-    for (int k = 0; k < PL__LEVEL_LISTS; k++) ns[k] = HUGE_VAL;
+    for (int k = 0; k < PL__LEVEL_LISTS; k++) list[k] = (known){.ns = HUGE_VAL};
     PL_TRY(find_bound(s->f, s->levels, &bound));
     if (bound > s->budget) return PL_OK;
-    PL_TRY(estimate_lists(s, how, ns));
+    PL_TRY(estimate_lists(s, how, list));
     double best = s->n_options ? s->option[0].ns : HUGE_VAL;
     for (uint32_t k = 0; k < PL__LEVEL_LISTS && s->budget != UINT64_MAX; k++) {
-        if (ns[k] == HUGE_VAL || ns[k] > best + best / NEAR) continue;
-        if (k) PL_TRY(pl__levels_add_recompute(s, k, HUGE_VAL, &added));
-        if (added) PL_TRY(estimate_rungs(s, k, ns[k]));
+        if (list[k].ns == HUGE_VAL || list[k].ns > best + best / NEAR) continue;
+        if (k) PL_TRY(add_list(s, k, list[k].bare, HUGE_VAL, &added));
+        if (added) PL_TRY(estimate_rungs(s, k, list[k].ns));
         pl__levels_free_graphs(s);
     }
     return PL_OK;
@@ -350,16 +383,19 @@ static pl_status estimate_all(pl__levels_search *s, enum pl_checkpointing how)
 static pl_status search(pl__levels_search *s, enum pl_checkpointing how)
 {
     pl_status rc = estimate_all(s, how);
+    uint32_t near = s->n_options ? s->option[0].list : 0;
+    bool mixes = how != PL_CHECKPOINT_OFF && !s->levels->only_moves && s->n_options;
     for (uint32_t i = 0; i < s->n_options && rc == PL_OK; i++) {
         const pl__level_option *o = &s->option[i];
         bool added = true;
         if (s->best && o->ns >= s->best->total_ns) continue;
-        if (!s->still[o->list]) {
+        if (!s->still[o->list] || s->bare != o->bare) {
             pl__levels_free_graphs(s);
-            rc = pl__levels_add_recompute(s, o->list, HUGE_VAL, &added);
+            if (o->list) rc = add_list(s, o->list, o->bare, HUGE_VAL, &added);
         }
-        if (rc == PL_OK && added) rc = try_option(s, o);
+        if (rc == PL_OK && added) rc = pl__levels_try_option(s, o);
     }
+    if (rc == PL_OK && mixes && s->budget != UINT64_MAX) rc = pl__levels_search_between(s, near);
     pl__levels_free_lists(s);
     return rc;
 }
@@ -454,17 +490,19 @@ static pl_status smallest(pl__levels_search *s, enum pl_checkpointing how, uint6
 
 /* ---- without moves -------------------------------------------------------------------------- */
 /* Whether recompute alone may be faster than the best plan with moves: the quickest answer of the
- * recompute planner for about this budget is. */
+ * recompute planner for about this budget takes at most twice as much longer than the units, which
+ * is more than a search shortens it. */
 static pl_status may_stay(pl__levels_search *s, bool *yes)
 {
-    pl__search *f = s->f;
+    pl__search *f = s->plain ? s->plain : s->f;
     uint64_t bound, rung;
     uint32_t unit;
     pl__candidate *c = NULL;
     PL_TRY(pl_recompute_bound(&f->problem, &bound, &unit));
     rung = pl_recompute_rung(s->budget + f->shift, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
     if (rung) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = rung}, &c));
-    *yes = c && (!s->best || c->plan->cost_ns < s->best->total_ns);
+    double least = units_ns(f);
+    *yes = c && (!s->best || c->plan->cost_ns - least < 2 * (s->best->total_ns - least));
     return PL_OK;
 }
 
@@ -475,13 +513,15 @@ static pl_status stay(pl__levels_search *s, uint64_t effort)
     bool yes;
     PL_TRY(may_stay(s, &yes));
     if (!yes) return PL_OK;
-    pl_status rc = pl__search_solve(s->f, s->budget, effort, &still);
+    pl_status rc = pl__search_solve(s->plain ? s->plain : s->f, s->budget, effort, &still);
     if (rc == PL_ERR_FIT) return PL_OK;
     PL_TRY(rc);
     bool faster = !s->best || units_ns(s->f) + still->recompute_ns <= s->best->total_ns;
     pl__expanded_plan_free(faster ? s->best : still);
     if (faster) s->best = still;
-    return PL_OK;
+    rc = pl__levels_search_above(s);
+    pl__levels_free_lists(s);
+    return rc;
 }
 
 /* Looks for any plan within the budget, where none of the fast ones is. */
@@ -499,11 +539,14 @@ static pl_status find_any(pl__levels_search *s, enum pl_checkpointing how, uint6
     return rc == PL_ERR_FIT ? PL_OK : rc;
 }
 
-pl_status pl__search_levels(pl__search *f, const pl_level_opts *levels, enum pl_checkpointing how,
-                            uint64_t arena_budget, uint64_t effort, pl_expanded_plan **out)
+pl_status pl__search_levels(pl__search *f, pl__search *plain, const pl_level_opts *levels,
+                            enum pl_checkpointing how, uint64_t arena_budget, uint64_t effort,
+                            pl_expanded_plan **out)
 {
-    pl__levels_search s = {
-        .f = f, .levels = levels, .budget = arena_budget ? arena_budget : UINT64_MAX};
+    pl__levels_search s = {.f = f,
+                           .plain = plain,
+                           .levels = levels,
+                           .budget = arena_budget ? arena_budget : UINT64_MAX};
     if (!arena_budget || levels->only_moves) effort = 0;
     pl_status rc = search(&s, how);
     if (rc == PL_OK && how == PL_CHECKPOINT_AUTO && !levels->only_moves)

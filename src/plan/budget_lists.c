@@ -19,11 +19,10 @@ pl_status pl__levels_new_plan(pl_expanded_plan **out)
 static pl_status add_graph(pl__levels_search *s, uint32_t list, pl_expanded_plan *still)
 {
     const pl_expansion *x = still->x;
-    double *cost = s->cost[list];
-    if (!cost) cost = pl_arena_new(&s->mem, double, x->units->n + 1);
+    double *cost = pl_arena_new(&s->mem, double, x->units->n + 1);
     s->still[list] = still;
     s->cost[list] = cost;
-    if (list >= s->n_lists) s->n_lists = list + 1;
+    if (list >= s->n_lists && list < PL__LEVEL_MIXED) s->n_lists = list + 1;
     for (uint32_t i = 0; cost && i < x->units->n; i++) cost[i] = s->f->base->cost_ns[x->base[i]];
     return cost ? PL_OK : PL_ERR_MEMORY;
 }
@@ -48,8 +47,8 @@ pl_status pl__levels_add_keep_all(pl__levels_search *s)
     return add_graph(s, 0, still);
 }
 
-/* Makes the graph of a list of the recompute planner: with further runs that cost less than moves,
- * and with updates where the old values are not read later. */
+/* Makes the graph of a list of the recompute planner: with further runs that cost less than moves
+ * unless s->bare, and with updates where the old values are not read later. */
 static pl_status expand_asked(const pl__levels_search *s, const pl__level_list *asked,
                               pl_expanded_plan *still)
 {
@@ -66,7 +65,7 @@ static pl_status expand_asked(const pl__levels_search *s, const pl__level_list *
     pl_status rc = list ? PL_OK : PL_ERR_MEMORY;
     if (rc == PL_OK) memcpy(list, asked->unit, n * sizeof *list);
     opts.fixed_order = list;
-    if (rc == PL_OK) rc = pl_level_repeat_cheap(&p, &mem, &list, &n);
+    if (rc == PL_OK && !s->bare) rc = pl_level_repeat_cheap(&p, &mem, &list, &n);
     if (rc == PL_OK) rc = pl_level_delay_updates(b->g, b->units, list, n);
     if (rc == PL_OK) rc = pl__expand_list(b, list, n, still);
     pl_arena_release(&mem);
@@ -90,42 +89,65 @@ static pl_status keep_list(pl__search *f, const pl_recompute_plan *plan, pl__lev
     return rc;
 }
 
-/* Asks for list k, once: a budget of the keep-all bytes that is smaller by a sixth from list to
- * list, the last ones by a third. */
+/* The keep-all bytes, smaller by a sixth from list to list, the last ones by a third. */
+uint64_t pl__levels_asked(const pl__search *f, uint32_t k)
+{
+    uint64_t asked = f->keep_all_bytes;
+    for (uint32_t i = 0; i < k; i++) asked -= asked / (i < 9 ? 6 : 3);
+    return asked;
+}
+
+/* Asks for list k, once. */
 static pl_status ask_list(pl__search *f, uint32_t k, const pl__level_list **out)
 {
     pl__level_list *l = &f->lists[k];
     pl__candidate *c = NULL;
-    uint64_t asked = f->keep_all_bytes;
+    uint64_t asked = pl__levels_asked(f, k);
     *out = l;
     if (l->known) return PL_OK;
-    for (uint32_t i = 0; i < k; i++) asked -= asked / (i < 9 ? 6 : 3);
     if (asked >= f->bound) PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = asked}, &c));
     if (c) PL_TRY(keep_list(f, c->plan, l));
     l->known = true;
     return PL_OK;
 }
 
-pl_status pl__levels_add_recompute(pl__levels_search *s, uint32_t k, double most, bool *added)
+/* Makes the graph of a list and adds it. */
+static pl_status add_asked(pl__levels_search *s, uint32_t k, const pl__level_list *asked)
 {
-    const pl__level_list *asked;
     pl_expanded_plan *still;
-    *added = false;
-    PL_TRY(ask_list(s->f, k, &asked));
-    if (!asked->unit || asked->cost_ns >= most) return PL_OK;
     PL_TRY(pl__levels_new_plan(&still));
     pl_status rc = expand_asked(s, asked, still);
     if (rc != PL_OK) {
         pl__expanded_plan_free(still);
         return rc;
     }
-    *added = true;
+    pl__expanded_plan_free(s->still[k]);
+    s->asked_ns[k] = asked->cost_ns;
     return add_graph(s, k, still);
+}
+
+pl_status pl__levels_add_recompute(pl__levels_search *s, uint32_t k, double most, bool *added)
+{
+    const pl__level_list *asked;
+    *added = false;
+    PL_TRY(ask_list(s->f, k, &asked));
+    if (!asked->unit || asked->cost_ns >= most) return PL_OK;
+    *added = true;
+    return add_asked(s, k, asked);
+}
+
+pl_status pl__levels_add_mixed(pl__levels_search *s, pl__search *of, const pl_recompute_plan *plan)
+{
+    pl__level_list list;
+    PL_TRY(keep_list(of, plan, &list));
+    pl_status rc = add_asked(s, PL__LEVEL_MIXED, &list);
+    pl_sys_free(list.unit);
+    return rc;
 }
 
 void pl__levels_free_graphs(pl__levels_search *s)
 {
-    for (uint32_t i = 1; i < PL__LEVEL_LISTS; i++) {
+    for (uint32_t i = 1; i < PL__LEVEL_PLACES; i++) {
         pl__expanded_plan_free(s->still[i]);
         s->still[i] = NULL;
     }

@@ -179,6 +179,7 @@ static pl_status pack_cheapest(pl__search *f, uint64_t budget, choice *best)
         if (c->arena <= budget) {
             pl__expanded_plan_free(best->plan);
             *best = (choice){f->packed, c->plan->cost_ns};
+            f->chosen = (uint32_t)(c - f->candidates) + 1;
             f->packed = NULL;
             return PL_OK;
         }
@@ -267,6 +268,7 @@ static pl_status refuse(const pl__search *f, uint64_t budget)
 static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *best)
 {
     bool look;
+    f->chosen = 0;
     compete(f, false);
     PL_TRY(climb(f, budget, effort));
     PL_TRY(pack_cheapest(f, budget, best));
@@ -274,6 +276,7 @@ static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *
     if (!look && best->plan) return PL_OK;
     pl__expanded_plan_free(best->plan);
     *best = (choice){0};
+    f->chosen = 0;
     /* the reported minimum is a limit: what is below it is refused in every process */
     if (f->knows_minimum && budget < f->minimum) return PL_OK;
     return solve_near_minimum(f, budget, effort, best);

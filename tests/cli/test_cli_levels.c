@@ -105,6 +105,32 @@ TEST(cli_levels_moves_keep_the_link_busy)
     }
 }
 
+/* Returns the predicted time of a step; 0: the plan failed. */
+static double planned_ms(const char *config, int64_t memory, const char *host)
+{
+    cli_result r = cli_run("cd %s && $P plan %s device=h200 --memory %lld %s --json", pl_test_dir(),
+                           config, (long long)memory, host);
+    const char *ms = strstr(r.out, "\"predicted_step_ms\":");
+    return r.code == 0 && ms ? strtod(strchr(ms, ':') + 1, NULL) : 0;
+}
+
+/* Where plans recompute, host memory helps or changes nothing: a part of what does not fit is
+ * recomputed, the rest moves. */
+TEST(cli_levels_moves_and_recompute_are_mixed)
+{
+    WANT_BIN();
+    static const struct {
+        int64_t memory;
+        double most; /* time with host memory, compared with recompute alone */
+    } cases[] = {{3120000000, 1}, {4290000000, 0.97}, {6500000000, 0.9905}, {8000000000, 0.998}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double alone = planned_ms("cloud/full", cases[i].memory, "");
+        double mixed = planned_ms("cloud/full", cases[i].memory, "--host-memory 64GB");
+        CHECK_MSG(mixed > 0 && mixed <= alone * (cases[i].most + 1e-9),
+                  "%lld: %g ms, %g ms without moves", (long long)cases[i].memory, mixed, alone);
+    }
+}
+
 /* Half of the state of four layers lives in host memory. */
 #define SMALL                                                                                      \
  "regress/tiny batch=4 'model.widths=[512,512,512,512]' data.samples=16 data.eval_samples=4 "      \
