@@ -5,9 +5,15 @@
  *   dv += p' d_o      dk += ds' q      dq += ds k
  *
  * A block keeps 64 keys for each of its GROUPS warpgroups in shared memory and walks over the
- * queries in tiles of COLS, two tiles in flight. Scores become the left operand of dv and dk in
- * registers; ds' also goes to shared memory, because dq sums over the keys of all warpgroups. dq of
- * a tile is computed one tile later, so that one barrier a tile is enough.
+ * queries in tiles of COLS. Scores become the left operand of dv and dk in registers; ds' also goes
+ * to shared memory, because dq sums over the keys of all warpgroups. dq of a tile is computed one
+ * tile later, by one warpgroup in turn (heads of 64) or by all.
+ *
+ * Warpgroups do not walk in step: while one computes exponentials, others multiply. Two kinds of
+ * barriers keep them at most one tile apart. `full`: a tile has come; each warpgroup tells it for
+ * the part that it has loaded, before it begins the tile before (AHEAD 2) or in the middle of it
+ * (AHEAD 1), so who passes knows that all others have ended the tile two before, and may overwrite
+ * its stage. `stored`: ds' of a tile are complete; who computes dq waits for it.
  *
  * dq of a tile is the sum over all blocks of keys, in f32 in scratch, in a fixed order: each block
  * adds after the block before it, whose number of finished tiles a spare warp reads and whose own
@@ -24,6 +30,13 @@
 #include "plan/cost/kernel_sizes.h"
 
 static constexpr int COLS = PL_ATTEND_WG_QUERIES;
+/* Tiles whose ds' are in shared memory: of the tile, of the tile before, and of the tile that the
+ * last warpgroup has just ended. */
+static constexpr int KEPT = 3;
+/* Stages of q and d_o in shared memory, as many as fit, and the tiles that loads run ahead. A stage
+ * is loaded again when all warpgroups have ended the tile two before. */
+template <int D> static constexpr int STAGES = D == 64 ? 4 : 3;
+template <int D> static constexpr int AHEAD = STAGES<D> - 2;
 #define LOG2E 1.4426950408889634f
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
@@ -113,8 +126,8 @@ static __device__ __forceinline__ unsigned char *tiles_at(void)
 /* ---- order of sums -------------------------------------------------------------------------- */
 /* ORDERS spare warps keep the order, each that of every ORDERS-th tile: publishing a tile waits for
  * memory, so several tiles are published at a time. Named barriers: 0 has all threads of the block,
- * TILE those that multiply, GO + i and DONE + i also spare warp i. */
-enum { ORDERS = PL_ATTEND_WG_ORDERS, TILE = 1, GO = 2, DONE = GO + ORDERS };
+ * GO + i and DONE + i spare warp i and the warpgroups that add dq. */
+enum { ORDERS = PL_ATTEND_WG_ORDERS, GO = 1, DONE = GO + ORDERS };
 static __device__ __forceinline__ void meet(int barrier, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -122,6 +135,29 @@ static __device__ __forceinline__ void meet(int barrier, int threads)
 static __device__ __forceinline__ void tell(int barrier, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/* Barriers in shared memory, which warps pass once a tile: each tells that it has come, and waits
+ * later. What a warp wrote to shared memory before `come` is visible to those who wait. */
+static __device__ __forceinline__ void barrier_begin(unsigned barrier, int warps)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(warps) : "memory");
+}
+static __device__ __forceinline__ void come(unsigned barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/* Waits until all warps have come; odd: 1 every second time that they meet here. */
+static __device__ __forceinline__ void wait_all(unsigned barrier, unsigned odd)
+{
+    unsigned done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(odd)
+                     : "memory");
 }
 static __device__ __forceinline__ int finished(const int *tiles)
 {
@@ -246,6 +282,18 @@ static __device__ __forceinline__ void add_query(float (&x)[32], float *sum, boo
 }
 #endif
 
+#if PL_HAS_WGMMA
+/* ds' of the tile are stored; with AHEAD 1 also: the next tile has come, as far as this thread
+ * loads it. */
+template <int D> static __device__ __forceinline__ void tell_stored(unsigned full, unsigned stored)
+{
+    if (AHEAD<D> == 1) pl_copies_wait<0>();
+    pl_wg_written();
+    come(stored);
+    if (AHEAD<D> == 1) come(full);
+}
+#endif
+
 struct scratch {
     const float *lse, *delta;
     float *dq;   /* sums, 64 x 64 at a time */
@@ -264,11 +312,16 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     constexpr int MEETING = 32 + (D == 64 ? 128 : THREADS);
     static_assert(D == 64 || D / 64 == GROUPS, "each warpgroup has 64 columns");
     T *rows = (T *)tiles_at(), *v_rows = rows + ROWS * D;
-    T *queries = v_rows + ROWS * D, *d_outs = queries + 2 * COLS * D;
-    T *scored = d_outs + 2 * COLS * D;               /* ds' of two tiles */
-    float *sums = (float *)(scored + 2 * ROWS * 64); /* lse and delta of two tiles */
+    T *queries = v_rows + ROWS * D, *d_outs = queries + STAGES<D> * COLS * D;
+    T *scored = d_outs + STAGES<D> * COLS * D;          /* ds' of KEPT tiles */
+    float *sums = (float *)(scored + KEPT * ROWS * 64); /* lse and delta of each stage */
     __shared__ int work;
-    if (threadIdx.x == 0) work = atomicAdd(w.counts, 1);
+    __shared__ uint64_t barriers[1 + KEPT];
+    unsigned full = (unsigned)__cvta_generic_to_shared(barriers), stored = full + 8;
+    if (threadIdx.x == 0) {
+        work = atomicAdd(w.counts, 1);
+        for (int i = 0; i < 1 + KEPT; i++) barrier_begin(full + 8 * i, THREADS / 32);
+    }
     __syncthreads();
     int blocks = (z.m + ROWS - 1) / ROWS, head = work / blocks, h = head % z.heads;
     int64_t b = head / z.heads;
@@ -296,34 +349,47 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     float to_k[D / 2], to_v[D / 2], unit = z.scale * LOG2E;
 # pragma unroll
     for (int i = 0; i < D / 2; i++) to_k[i] = to_v[i] = 0;
-    fill<T, D, ROWS, THREADS>(rows, k, z.keys_row, first, z.m, z.d);
-    fill<T, D, ROWS, THREADS>(v_rows, v, z.keys_row, first, z.m, z.d);
     int col = D == 64 ? 0 : group;
     unsigned k_at = pl_wg_place(rows), v_at = k_at + pl_wg_step(ROWS * D);
-    unsigned q_at = v_at + pl_wg_step(ROWS * D), d_at = q_at + pl_wg_step(2 * COLS * D);
-    unsigned scored_at = d_at + pl_wg_step(2 * COLS * D), own_at = pl_wg_step(group * 64 * 64);
-    for (int t = c.t0 - 1; t <= c.tiles; t++) {
-        int odd = (t - c.t0) & 1, at = odd * COLS * D, next = COLS * D - at, c0 = t * COLS;
-        /* The tile has come; all are done with the tile before, and its ds' are stored. */
-        pl_copies_wait<0>();
-        pl_wg_written();
-        meet(TILE, THREADS);
-        if (t + 1 < c.tiles) {
-            float *to = sums + (odd ^ 1) * 2 * COLS;
-            fill<T, D, COLS, THREADS>(queries + next, q, stride, c0 + COLS, z.n, z.d);
-            fill<T, D, COLS, THREADS>(d_outs + next, d_o, outs, c0 + COLS, z.n, z.d);
+    unsigned q_at = v_at + pl_wg_step(ROWS * D), d_at = q_at + pl_wg_step(STAGES<D> * COLS * D);
+    unsigned scored_at = d_at + pl_wg_step(STAGES<D> * COLS * D),
+             own_at = pl_wg_step(group * 64 * 64);
+    auto load = [&](int t, unsigned stage) {
+        if (t < c.tiles) {
+            float *to = sums + stage * 2 * COLS;
+            fill<T, D, COLS, THREADS>(queries + stage * COLS * D, q, stride, t * COLS, z.n, z.d);
+            fill<T, D, COLS, THREADS>(d_outs + stage * COLS * D, d_o, outs, t * COLS, z.n, z.d);
             if (threadIdx.x < 2 * COLS) {
-                int i = c0 + COLS + threadIdx.x % COLS;
+                int i = t * COLS + threadIdx.x % COLS;
                 const float *from = threadIdx.x < COLS ? w.lse : w.delta;
                 pl_copy4(to + threadIdx.x, i < z.n ? from + i : from, i < z.n);
             }
         }
         pl_copies_end();
-        if (t < c.t0) continue;
+    };
+    fill<T, D, ROWS, THREADS>(rows, k, z.keys_row, first, z.m, z.d);
+    fill<T, D, ROWS, THREADS>(v_rows, v, z.keys_row, first, z.m, z.d);
+    load(c.t0, 0);
+    if (AHEAD<D> == 2) load(c.t0 + 1, 1);
+    pl_copies_wait<AHEAD<D> - 1>();
+    pl_wg_written();
+    come(full);
+    for (int t = c.t0; t <= c.tiles; t++) {
+        const unsigned i = (unsigned)(t - c.t0), stage = i % STAGES<D>, slot = i % KEPT;
+        int at = stage * COLS * D, c0 = t * COLS;
+        if (t < c.tiles) {
+            wait_all(full, i & 1);
+            load(t + AHEAD<D>, (stage + AHEAD<D>) % STAGES<D>);
+            if (AHEAD<D> == 2) {
+                pl_copies_wait<1>();
+                pl_wg_written();
+                come(full);
+            }
+        }
         /* All queries of the tile come before all keys of this warpgroup. */
-        bool none = t == c.tiles || (z.causal && c0 + COLS - 1 < own);
-        if (!none) {
-            const float *base = sums + odd * 2 * COLS, *minus = base + COLS;
+        bool none = z.causal && c0 + COLS - 1 < own;
+        if (t < c.tiles && !none) {
+            const float *base = sums + stage * 2 * COLS, *minus = base + COLS;
             float s[COLS / 2], dp[COLS / 2];
             unsigned p[COLS / 4], ds[COLS / 4];
             pl_wg_begin();
@@ -361,7 +427,8 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
                     ds[packed_at(j, up)] = pl_pack2(x.x * (y[0] - m.x), x.y * (y[1] - m.y), T());
                 }
             }
-            keep<T>(scored + odd * ROWS * 64 + group * 64 * 64, ds);
+            keep<T>(scored + slot * ROWS * 64 + group * 64 * 64, ds);
+            tell_stored<D>(full, stored + 8 * slot);
             pl_wg_begin();
             weigh<T, D>(to_k, ds, q_at + pl_wg_step(at));
             pl_wg_end();
@@ -372,20 +439,23 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
             pl_wg_done(ds);
         } else if (t < c.tiles) {
             unsigned zero[COLS / 4] = {0};
-            keep<T>(scored + odd * ROWS * 64 + group * 64 * 64, zero);
+            keep<T>(scored + slot * ROWS * 64 + group * 64 * 64, zero);
+            tell_stored<D>(full, stored + 8 * slot);
         }
         if (t == c.t0) continue;
         /* dq of the tile before, 64 columns for a warpgroup, in turn. */
         int last_t = t - 1;
         if (D == 64 && last_t % GROUPS != group) continue;
+        const unsigned last_slot = (i - 1) % KEPT;
+        wait_all(stored + 8 * last_slot, (i - 1) / KEPT & 1);
         float x[32];
-        unsigned of = scored_at + pl_wg_step((odd ^ 1) * ROWS * 64);
+        unsigned of = scored_at + pl_wg_step(last_slot * ROWS * 64);
         unsigned keys = k_at + pl_wg_step(col * ROWS * 64);
         pl_wg_begin();
 # pragma unroll
-        for (int i = 0; i < ROWS / 16; i++)
-            pl_wg_turned(x, pl_wg_operand(of + pl_wg_step(i * 16 * 64), 16),
-                         pl_wg_operand(keys + pl_wg_step(i * 16 * 64), 16), i > 0, T());
+        for (int r = 0; r < ROWS / 16; r++)
+            pl_wg_turned(x, pl_wg_operand(of + pl_wg_step(r * 16 * 64), 16),
+                         pl_wg_operand(keys + pl_wg_step(r * 16 * 64), 16), r > 0, T());
         pl_wg_end();
         pl_wg_wait<0>();
         pl_wg_done(x);
@@ -411,8 +481,8 @@ template <typename T, int D> static pl_status run_sized(const pl_attend *a)
 {
     constexpr int GROUPS = D <= 64 ? PL_ATTEND_WG_KEYS_64 / 64 : PL_ATTEND_WG_KEYS / 64;
     constexpr size_t tile = sizeof(T) * D * 64;
-    size_t bytes = tile * (2 * GROUPS + 4) + sizeof(T) * 2 * GROUPS * 64 * 64 +
-                   4 * COLS * sizeof(float) + 1024;
+    size_t bytes = tile * (2 * GROUPS + 2 * STAGES<D>)+sizeof(T) * KEPT * GROUPS * 64 * 64 +
+                   STAGES<D> * 2 * COLS * sizeof(float) + 1024;
     const void *at[4] = {a->q, a->k, a->v, a->d_o};
     pl_attend_shape z = pl_attend_shape_of(a, at, 4);
     pl_attend_wg_work at_work = pl_attend_wg_work_of(a->batch * a->heads, a->n, a->m, a->d);
@@ -441,7 +511,7 @@ extern "C" bool pl_attend_wgmma_takes(const pl_attend *a)
     return half && !a->masked && card->arch == 90 && a->d % 8 == 0 && a->d > 32 && a->d <= 128 &&
            a->row % 8 == 0 && a->step % 8 == 0 && a->keys_row % 8 == 0 && a->scale > 0 &&
            a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 && a->batch < 32768 &&
-           (size_t)card->shared_limit >= 170 << 10;
+           (size_t)card->shared_limit >= 216 << 10;
 }
 
 extern "C" pl_status pl_attend_wgmma_bwd(const pl_attend *a)
