@@ -3,7 +3,7 @@
  * The environment says which calls count and what happens at the k-th of them:
  *
  *     FAULT_KIND   open, write, sync, rename, unlink, mkdir, read, alloc, send (on a socket),
- *                  message (of MPI), or any (the first six)
+ *                  message (of MPI), folder (sync of a folder), or any (the first six)
  *     FAULT_RANK   only the process that mpirun started as this rank; -1: only one that it did not
  *     FAULT_NAME   only paths that contain this text
  *     FAULT_AT     k, from 1; 0: nothing happens
@@ -58,6 +58,7 @@ enum {
     ALLOC = 128,
     SEND = 512,
     MESSAGE = 1024,
+    FOLDER = 2048,
     RMDIR = 256 /* of a note; the call counts as UNLINK */
 };
 
@@ -110,6 +111,7 @@ static void read_settings(void)
                 {"alloc", ALLOC},
                 {"send", SEND},
                 {"message", MESSAGE},
+                {"folder", FOLDER},
                 {"any", OPEN | WRITE | SYNC | RENAME | UNLINK | MKDIR}};
     const char *kind = getenv("FAULT_KIND"), *k = getenv("FAULT_AT");
     for (size_t i = 0; kind && i < sizeof rows / sizeof *rows; i++)
@@ -412,8 +414,8 @@ SHOW int fsync(int fd)
 {
     char path[PATH_MAX];
     struct stat s, t;
-    if (meets_fd(SYNC, fd)) return -1;
     if (fstat(fd, &s) != 0) return -1;
+    if (meets_fd(S_ISDIR(s.st_mode) ? SYNC | FOLDER : SYNC, fd)) return -1;
     path_of(fd, path, sizeof path);
     pthread_mutex_lock(&lock);
     if (S_ISDIR(s.st_mode)) settle(path);

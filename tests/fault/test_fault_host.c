@@ -5,6 +5,7 @@
 #include "tests/lib/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -244,6 +245,17 @@ TEST(fault_an_interrupted_read_is_done_again)
         CHECK_MSG(r.code == 0, "read %ld: exit code %d: %s%s", f.k, r.code, r.out, r.err);
     }
     unsetenv("FAULT_ERRNO");
+}
+
+/* A file system that cannot sync folders is used without. */
+TEST(fault_folders_that_cannot_be_synced_are_used)
+{
+    WANT_FAULTS();
+    setenv("FAULT_ERRNO", "22", 1);
+    fault f = {"folder", "run", 1, "always"};
+    cli_result r = fault_run(&f, "train " FAULT_NET "train.steps=2 --out run");
+    unsetenv("FAULT_ERRNO");
+    CHECK_MSG(r.code == 0 && atol(cli_read(pl_test_path("n"))) > 3, "%d: %s", r.code, r.err);
 }
 
 /* The log cannot grow: the message names it and says why. */
