@@ -101,18 +101,12 @@ static void read_settings(void)
     static const struct {
         const char *text;
         int bits;
-    } rows[] = {{"open", OPEN},
-                {"write", WRITE},
-                {"sync", SYNC},
-                {"rename", RENAME},
-                {"unlink", UNLINK},
-                {"mkdir", MKDIR},
-                {"read", READ},
-                {"alloc", ALLOC},
-                {"send", SEND},
-                {"message", MESSAGE},
-                {"folder", FOLDER},
-                {"any", OPEN | WRITE | SYNC | RENAME | UNLINK | MKDIR}};
+    } rows[] = {{"open", OPEN},     {"write", WRITE},
+                {"sync", SYNC},     {"rename", RENAME},
+                {"unlink", UNLINK}, {"mkdir", MKDIR},
+                {"read", READ},     {"alloc", ALLOC},
+                {"send", SEND},     {"message", MESSAGE},
+                {"folder", FOLDER}, {"any", OPEN | WRITE | SYNC | RENAME | UNLINK | MKDIR}};
     const char *kind = getenv("FAULT_KIND"), *k = getenv("FAULT_AT");
     for (size_t i = 0; kind && i < sizeof rows / sizeof *rows; i++)
         if (strcmp(kind, rows[i].text) == 0) kinds = rows[i].bits;
