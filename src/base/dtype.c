@@ -96,6 +96,21 @@ float pl_f16_to_f32(uint16_t h)
     return f;
 }
 
+/* Normal numbers get 112 more as their exponent, infinity and NaN twice as much; a subnormal number
+ * is its mantissa times 2^-24, which is exact. */
+void pl_f16s_to_f32(const uint16_t *from, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t h = from[i], e = h & 0x7c00u, u = (h & 0x7fffu) << 13;
+        u += e == 0x7c00u ? 224u << 23 : 112u << 23;
+        float small = (float)(int32_t)(h & 1023u) * 0x1p-24f;
+        uint32_t low;
+        memcpy(&low, &small, 4);
+        u = (e ? u : low) | (h & 0x8000u) << 16;
+        memcpy(&to[i], &u, 4);
+    }
+}
+
 uint16_t pl_f32_to_f16(float f)
 {
     uint32_t u;

@@ -31,6 +31,8 @@ static inline uint16_t pl_f32_to_bf16(float f)
 
 float pl_f16_to_f32(uint16_t h);
 uint16_t pl_f32_to_f16(float f);
+/* The same as pl_f16_to_f32 for n elements, without a branch for each. */
+void pl_f16s_to_f32(const uint16_t *from, int64_t n, float *to);
 
 /* Read one element of any type as a double, and write it (rounded, clamped for integers). */
 double pl_elem_get(pl_dtype d, const void *base, int64_t index);

@@ -281,9 +281,8 @@ static size_t typed_count(const pl_ox_tensor *t, bool floats)
     return t->n_int32_data;
 }
 
-/* A run of elements as raw bytes; buffer holds them when they are not in the message. */
-static pl_status raw_bytes(const pl_onnx *o, const pl_ox_tensor *t, uint64_t at, uint64_t bytes,
-                           uint8_t *buffer, const uint8_t **out)
+pl_status pl_ox_raw(const pl_onnx *o, const pl_ox_tensor *t, uint64_t at, uint64_t bytes,
+                    uint8_t *buffer, const uint8_t **out)
 {
     *out = buffer;
     if (t->data_location == 1) return pl_ox_external_read(o, t, at, bytes, buffer);
@@ -304,12 +303,10 @@ static pl_status short_of(const pl_onnx *o, const pl_ox_tensor *t, int64_t want,
             o->path, name_of(t), (long long)want, (unsigned long long)have, unit);
 }
 
-/* Calls put for elements [0, n), in order. */
-typedef void put_fn(void *ctx, int64_t k, int64_t whole, double real);
 enum { CHUNK = 1 << 16 }; /* elements that are read at once; even */
 
-static pl_status each(const pl_onnx *o, const pl_ox_tensor *t, int64_t n, bool floats, put_fn *put,
-                      void *ctx)
+pl_status pl_ox_each(const pl_onnx *o, const pl_ox_tensor *t, int64_t n, bool floats,
+                     pl_ox_put *put, void *ctx)
 {
     int bits = types[t->data_type].bits;
     uint64_t bytes = pl_ox_tensor_bytes(t, n);
@@ -329,7 +326,7 @@ static pl_status each(const pl_onnx *o, const pl_ox_tensor *t, int64_t n, bool f
     for (int64_t first = 0; first < n && rc == PL_OK; first += CHUNK) {
         int64_t count = n - first < CHUNK ? n - first : CHUNK;
         const uint8_t *p = NULL;
-        rc = raw_bytes(o, t, (uint64_t)first * (uint64_t)bits / 8,
+        rc = pl_ox_raw(o, t, (uint64_t)first * (uint64_t)bits / 8,
                        ((uint64_t)count * (uint64_t)bits + 7) / 8, buffer, &p);
         for (int64_t k = 0; k < count && rc == PL_OK; k++)
             put(ctx, first + k, floats ? 0 : whole_at(t->data_type, p, k),
@@ -378,7 +375,7 @@ pl_status pl_ox_tensor_read(const pl_onnx *o, const pl_ox_tensor *t, pl_arena *m
         return short_of(o, t, n, typed_count(t, floats), "numbers in the file");
     pl_ox_host h;
     PL_TRY(host_room(mem, n, floats, &h));
-    PL_TRY(each(o, t, n, floats, put_host, &h));
+    PL_TRY(pl_ox_each(o, t, n, floats, put_host, &h));
     *out = h;
     return PL_OK;
 }
@@ -413,65 +410,4 @@ static pl_status read_sparse(const pl_onnx *o, const pl_ox_init *t, pl_arena *me
 pl_status pl_ox_init_read(const pl_onnx *o, const pl_ox_init *t, pl_arena *mem, pl_ox_host *out)
 {
     return t->tensor ? pl_ox_tensor_read(o, t->tensor, mem, out) : read_sparse(o, t, mem, out);
-}
-
-/* ---- initial values of slots ----------------------------------------------------------------- */
-/* Writes element k of the logical order to its place in the slot. */
-typedef struct scatter {
-    const pl_ox_slot *slot;
-    int64_t stride[PL_MAX_RANK]; /* of logical dimensions, in the slot */
-    pl_dtype dtype;
-    void *to;
-} scatter;
-
-static void put_slot(void *ctx, int64_t k, int64_t whole, double real)
-{
-    scatter *s = ctx;
-    int64_t at = 0;
-    for (int i = s->slot->rank - 1; i >= 0; i--) {
-        int64_t d = s->slot->dim[i];
-        at += k % d * s->stride[i];
-        k /= d;
-    }
-    if (s->dtype == PL_I64)
-        ((int64_t *)s->to)[at] = whole;
-    else
-        pl_elem_set(s->dtype, s->to, at, pl_dtype_is_float(s->dtype) ? real : (double)whole);
-}
-
-pl_status pl_onnx_slot_read(pl_onnx *o, const pl_slot *slot, void *to, bool *known)
-{
-    const pl_ox_slot *s = pl_ox_map_get(o->slots, slot->name);
-    *known = s && !s->fresh;
-    if (!*known) return PL_OK;
-    scatter w = {.slot = s, .dtype = slot->type.dtype, .to = to};
-    int64_t stride = 1;
-    for (int i = s->rank - 1; i >= 0; i--) {
-        w.stride[s->perm[i]] = stride;
-        stride *= s->dim[s->perm[i]];
-    }
-    const pl_type *t = pl_slot_type(slot);
-    PL_FAIL_IF(pl_type_elems(t) != stride || slot->shards, PL_ERR_SHAPE,
-               "%s: slot '%s' has %lld elements, its tensor %lld", o->path, slot->name,
-               (long long)pl_type_elems(t), (long long)stride);
-    bool floats = pl_dtype_is_float(slot->type.dtype);
-    if (s->init && s->init->tensor) {
-        bool straight = s->init->tensor->data_type == PL_OX_FLOAT && slot->type.dtype == PL_F32;
-        for (int i = 0; i < s->rank; i++) straight &= s->perm[i] == i;
-        const pl_ox_tensor *src = s->init->tensor;
-        const uint8_t *p;
-        if (straight && (src->data_location == 1 ||
-                         (src->has_raw_at && src->raw_bytes == (uint64_t)stride * 4))) {
-            PL_TRY(raw_bytes(o, src, 0, (uint64_t)stride * 4, to, &p));
-            return PL_OK;
-        }
-        return each(o, src, stride, floats, put_slot, &w);
-    }
-    pl_arena mem = PL_ARENA_INIT;
-    pl_ox_host h = s->host;
-    pl_status rc = s->init ? pl_ox_init_read(o, s->init, &mem, &h) : PL_OK;
-    for (int64_t k = 0; k < stride && rc == PL_OK; k++)
-        put_slot(&w, k, h.i ? h.i[k] : 0, h.d ? h.d[k] : 0);
-    pl_arena_release(&mem);
-    return rc;
 }

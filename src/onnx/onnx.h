@@ -136,6 +136,13 @@ pl_status pl_ox_tensor_read(const pl_onnx *o, const pl_ox_tensor *t, pl_arena *m
 pl_status pl_ox_init_read(const pl_onnx *o, const pl_ox_init *t, pl_arena *mem,
                           pl_ox_host *out) PL_MUST_USE;
 
+/* A run of elements as raw bytes; *out is buffer, or bytes of the message. */
+pl_status pl_ox_raw(const pl_onnx *o, const pl_ox_tensor *t, uint64_t at, uint64_t bytes,
+                    uint8_t *buffer, const uint8_t **out) PL_MUST_USE;
+/* Calls put for elements [0, n), in order. floats: the elements are `real`, else `whole`. */
+typedef void pl_ox_put(void *ctx, int64_t k, int64_t whole, double real);
+pl_status pl_ox_each(const pl_onnx *o, const pl_ox_tensor *t, int64_t n, bool floats,
+                     pl_ox_put *put, void *ctx) PL_MUST_USE;
 /* Bytes of so many elements in a file. */
 uint64_t pl_ox_tensor_bytes(const pl_ox_tensor *t, int64_t elems);
 /* Reads [at, at + bytes) of a tensor whose elements lie in external data. */
