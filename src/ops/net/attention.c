@@ -413,6 +413,18 @@ static void attention_bwd_labels(const pl_call *c, pl_labels *l)
     l->plus = 32 | 64; /* d_o, d_lse */
 }
 
+static bool attention_padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in,
+                             int n_in, pl_val *out)
+{
+    return pl_attention_padded(g, &pl_op_attention, p, attr, in, n_in, out);
+}
+
+static bool attention_bwd_padded(pl_graph *g, const pl_padding *p, const void *attr,
+                                 const pl_val *in, int n_in, pl_val *out)
+{
+    return pl_attention_bwd_padded(g, &pl_op_attention_bwd, 3, p, attr, in, n_in, out);
+}
+
 const pl_op pl_op_attention = {
     .name = "attention",
     .min_in = 3,
@@ -426,6 +438,7 @@ const pl_op pl_op_attention = {
     .cost = attention_cost,
     .cpu = attention_kernels,
     .cases = attention_cases,
+    .padded = attention_padded,
     .labels = attention_labels,
 };
 const pl_op pl_op_attention_bwd = {
@@ -442,6 +455,7 @@ const pl_op pl_op_attention_bwd = {
     .cost = attention_bwd_cost,
     .cpu = attention_bwd_kernels,
     .cases = attention_bwd_cases,
+    .padded = attention_bwd_padded,
     .labels = attention_bwd_labels,
 };
 

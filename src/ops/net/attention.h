@@ -53,6 +53,18 @@ void pl_attention_masked_bwd_vjp(const pl_vjp *v);
 pl_val pl_attention_mask_grad(pl_graph *g, const void *attr, const pl_val *in, pl_val o, pl_val lse,
                               pl_val d_o, pl_val d_lse);
 
+/* attention_padded.c */
+/* Returns the size to which heads of d numbers are padded; 0: fast kernels take them as they are, or
+ * gain nothing. n, m: queries and keys. */
+int64_t pl_attention_whole_head(const pl_padding *p, pl_dtype type, int64_t n, int64_t m,
+                                int64_t d);
+/* pl_op.padded of an op that computes attention; op: the op to build. Of a gradient, `first` is the
+ * number of its operand o. */
+bool pl_attention_padded(pl_graph *g, const pl_op *op, const pl_padding *p, const void *attr,
+                         const pl_val *in, int n_in, pl_val *out);
+bool pl_attention_bwd_padded(pl_graph *g, const pl_op *op, int first, const pl_padding *p,
+                             const void *attr, const pl_val *in, int n_in, pl_val *out);
+
 /* attention_rows.c: PL_NO_VAL where q, k and v are not parts of the rows of one value. */
 pl_val pl_attention_of_rows(pl_graph *g, pl_val q, pl_val k, pl_val v, double scale, bool causal);
 

@@ -105,6 +105,18 @@ static void masked_bwd_labels(const pl_call *c, pl_labels *l)
     l->plus = 64 | 128; /* d_o, d_lse */
 }
 
+static bool masked_padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in,
+                          int n_in, pl_val *out)
+{
+    return pl_attention_padded(g, &pl_op_attention_masked, p, attr, in, n_in, out);
+}
+
+static bool masked_bwd_padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in,
+                              int n_in, pl_val *out)
+{
+    return pl_attention_bwd_padded(g, &pl_op_attention_masked_bwd, 4, p, attr, in, n_in, out);
+}
+
 const pl_op pl_op_attention_masked = {
     .name = "attention_masked",
     .min_in = 4,
@@ -120,6 +132,7 @@ const pl_op pl_op_attention_masked = {
     .cpu = masked_kernels,
     .cases = masked_cases,
     .labels = masked_labels,
+    .padded = masked_padded,
 };
 const pl_op pl_op_attention_masked_bwd = {
     .name = "attention_masked_bwd",
@@ -136,6 +149,7 @@ const pl_op pl_op_attention_masked_bwd = {
     .cpu = masked_bwd_kernels,
     .cases = masked_bwd_cases,
     .labels = masked_bwd_labels,
+    .padded = masked_bwd_padded,
 };
 
 /* ---- construction ----------------------------------------------------------------------- */

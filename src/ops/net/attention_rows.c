@@ -192,6 +192,50 @@ static void rows_bwd_labels(const pl_call *c, pl_labels *l)
     l->plus = 8 | 16; /* d_o, d_lse */
 }
 
+/* Whether the heads must be padded: then they leave the rows. */
+static bool is_padded(const pl_graph *g, const pl_attention_rows_attr *a, const pl_padding *p,
+                      pl_val x)
+{
+    const pl_type *t = pl_type_of(g, x.id);
+    int64_t d = t->dim[2] / (3 * a->heads);
+    return pl_attention_whole_head(p, t->dtype, t->dim[1], t->dim[1], d) != 0;
+}
+
+static bool rows_padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in,
+                        int n_in, pl_val *out)
+{
+    const pl_attention_rows_attr *a = attr;
+    pl_attention_attr plain;
+    pl_val part[3];
+    (void)n_in;
+    if (!is_padded(g, a, p, in[0])) return false;
+    memset(&plain, 0, sizeof plain);
+    plain.scale = a->scale;
+    plain.causal = a->causal;
+    const int64_t at[3] = {a->q_at, a->k_at, a->v_at};
+    for (int i = 0; i < 3; i++) part[i] = part_of(g, a, in[0], at[i]);
+    return pl_attention_padded(g, &pl_op_attention, p, &plain, part, 3, out);
+}
+
+static bool rows_bwd_padded(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in,
+                            int n_in, pl_val *out)
+{
+    const pl_attention_rows_attr *a = attr;
+    pl_attention_attr plain;
+    pl_val all[7], made[3];
+    if (!is_padded(g, a, p, in[0])) return false;
+    memset(&plain, 0, sizeof plain);
+    plain.scale = a->scale;
+    plain.causal = a->causal;
+    const int64_t at[3] = {a->q_at, a->k_at, a->v_at};
+    for (int i = 0; i < 3; i++) all[i] = part_of(g, a, in[0], at[i]);
+    for (int i = 1; i < n_in; i++) all[i + 2] = in[i];
+    if (!pl_attention_bwd_padded(g, &pl_op_attention_bwd, 3, p, &plain, all, n_in + 2, made))
+        return false;
+    out[0] = rows_of(g, a, made, pl_val_type(g, in[0]));
+    return true;
+}
+
 const pl_op pl_op_attention_rows = {
     .name = "attention_rows",
     .min_in = 1,
@@ -206,6 +250,7 @@ const pl_op pl_op_attention_rows = {
     .cpu = rows_kernels,
     .cases = rows_cases,
     .labels = rows_labels,
+    .padded = rows_padded,
 };
 const pl_op pl_op_attention_rows_bwd = {
     .name = "attention_rows_bwd",
@@ -222,6 +267,7 @@ const pl_op pl_op_attention_rows_bwd = {
     .cpu = rows_bwd_kernels,
     .cases = rows_bwd_cases,
     .labels = rows_bwd_labels,
+    .padded = rows_bwd_padded,
 };
 
 /* ---- construction ----------------------------------------------------------------------- */

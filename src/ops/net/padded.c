@@ -78,6 +78,9 @@ static bool is_zero_from(const pl_graph *g, pl_val x, int axis, int64_t n, int d
         const pl_cross_entropy_attr *a = r->attr;
         return a->classes && a->classes <= n;
     }
+    bool attends = r->op == &pl_op_attention || r->op == &pl_op_attention_masked;
+    if (attends && x.id == r->out) /* sums of v */
+        return is_zero_from(g, (pl_val){g->edges[r->in + 2]}, axis, n, depth + 1);
     if (r->op == &pl_op_matmul) return product_is_zero_from(g, r, n, depth + 1);
     if (r->op == &pl_op_reshape) {
         pl_val from = {g->edges[r->in]};
