@@ -268,7 +268,7 @@ struct pl_op {
      * its outputs are the result of the epilogue, then (keep) the value before fn. */
     const pl_op *(*tail)(const pl_call *c, const pl_tail *t, void *attr);
     /* Optional: builds the same outputs from rows that are padded with zeros to whole units of
-     * tensor cores, or from such a row of which an operand is a slice (ops/net/padded.c). Returns
+     * tensor cores, or from such a row of which an operand is a slice (ops/shape/padded.c). Returns
      * false, and builds nothing, where that gains nothing. */
     bool (*padded)(pl_graph *g, const pl_padding *p, const void *attr, const pl_val *in, int n_in,
                    pl_val *out);

@@ -89,8 +89,8 @@ pl_val pl__pad_all(pl_graph *g, pl_val x, const int64_t *lo, const int64_t *hi,
  * for other values. Equal to the sum but for the sign of zeros. */
 pl_val pl__add_pads(pl_graph *g, pl_val a, pl_val b);
 
-/* Rows as tensor cores read them (net/padded.c). row_unit: the elements of 16 bytes; 1 for types
- * that tensor cores do not multiply. padded_row: n, or more, a multiple of the unit. */
+/* Rows as tensor cores read them (padded.c). row_unit: the elements of 16 bytes; 1 for types that
+ * tensor cores do not multiply. padded_row: n, or more, a multiple of the unit. */
 int64_t pl__row_unit(pl_dtype d, bool tf32);
 int64_t pl__padded_row(int64_t n, int64_t unit);
 /* Returns the value whose first columns x is (a slice of the last dimension); PL_NO_VAL: none.
