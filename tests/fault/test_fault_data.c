@@ -153,6 +153,24 @@ TEST(fault_a_dangling_link_is_a_bad_image_not_a_bad_set)
     CHECK(sum.files == 2 && sum.bad == 1);
 }
 
+/* The user trains inside the folder of pictures: what runs write there is no part of the set. */
+TEST(fault_runs_inside_a_data_set_are_not_read_as_data)
+{
+    WANT_BIN();
+    CHECK_INT(in_dir("mkdir -p set/a set/b set/runs/1/checkpoints set/runs/1/samples"), 0);
+    CHECK(make_picture("set/a/1.png") && make_picture("set/a/2.png") &&
+          make_picture("set/b/1.png") && make_picture("set/runs/1/samples/1.png"));
+    CHECK(cli_write(pl_test_path("set/runs/1/lock"), ""));
+    CHECK_INT(count_images(pl_test_path("set")), 3);
+
+    const char *d = pl_test_dir(), *net = "classify/tiny data.path=set batch=2 threads=1 --quiet";
+    for (int steps = 1; steps <= 2; steps++) /* the second one resumes */
+        CHECK_RUN(cli_run("cd %s && $P train %s train.steps=%d --out set", d, net, steps), 0, "");
+    CHECK_INT(in_dir("mkdir set/samples && cp set/a/1.png set/samples"), 0);
+    CHECK_MSG(strcmp(cli_read(pl_test_path("set/classes.txt")), "a\nb\n") == 0, "other classes");
+    CHECK_INT(count_images(pl_test_path("set")), 3);
+}
+
 TEST(fault_an_array_whose_numbers_lie_in_other_files_is_refused)
 {
     if (pl_hdf5_missing()) SKIP(pl_hdf5_missing());

@@ -1,10 +1,13 @@
 /* folder.c - the images of a folder; see items.h. */
 #include "data/sets/items_int.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_DEPTH = 16 };
 
@@ -25,6 +28,45 @@ static bool is_folder(const char *path)
 static char *join(pl_arena *mem, const char *a, const char *b)
 {
     return a[0] ? pl_arena_printf(mem, "%s/%s", a, b) : pl_arena_strdup(mem, b);
+}
+
+/* ---- folders of runs ---------------------------------------------------------------------- */
+static bool is_run_at(int folder, const char *name)
+{
+    struct stat lock, checkpoints;
+    int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool is = fd >= 0 && fstatat(fd, "lock", &lock, 0) == 0 && S_ISREG(lock.st_mode) &&
+              fstatat(fd, "checkpoints", &checkpoints, 0) == 0 && S_ISDIR(checkpoints.st_mode);
+    if (fd >= 0) close(fd);
+    return is;
+}
+
+bool pl_is_run_folder(const char *path)
+{
+    return is_run_at(AT_FDCWD, path);
+}
+
+/* Whether a folder holds folders of runs, and no picture before them. */
+static bool holds_runs(const char *path)
+{
+    DIR *d = opendir(path);
+    bool runs = false, pictures = false;
+    for (struct dirent *e; d && !runs && !pictures && (e = readdir(d));) {
+        pictures = pl__is_image_name(e->d_name);
+        runs = e->d_name[0] != '.' && is_run_at(dirfd(d), e->d_name);
+    }
+    if (d) closedir(d);
+    return runs;
+}
+
+/* Whether a folder below `dir` is no part of the set: pictures of runs are samples that the runs
+ * made, and would be trained on when the set is read again. */
+static bool is_of_runs(const char *dir, const char *name, const char *full)
+{
+    static const char *const own[] = {"checkpoints", "phases", "samples"};
+    bool is = pl_is_run_folder(full) || holds_runs(full);
+    for (int i = 0; i < 3 && !is; i++) is = strcmp(name, own[i]) == 0 && pl_is_run_folder(dir);
+    return is;
 }
 
 /* ---- larger versions of pictures -------------------------------------------------------- */
@@ -122,6 +164,7 @@ static pl_status walk_folder(walk *w, const char *rel, int depth)
     for (int i = 0; i < n; i++) {
         char *below = join(mem, rel, names[i]), *full = join(mem, dir, names[i]);
         if (!below || !full) return PL_ERR_MEMORY;
+        if (is_folder(full) && is_of_runs(dir, names[i], full) && !w->o->plain) continue;
         PL_TRY(is_folder(full) ? walk_folder(w, below, depth + 1)
                                : add_file(w, &(listing){names, n}, names[i], below, full));
     }
@@ -146,6 +189,7 @@ static pl_status walk_classes(walk *w, const char *rel)
             PL_TRY(add_file(w, &(listing){names, n}, names[i], below, full));
             continue;
         }
+        if (is_of_runs(dir, names[i], full)) continue;
         PL_TRY(pl__items_class(s, names[i], &w->label));
         w->labelled = PL_LABEL_NAME;
         if (!w->o->only_classes) PL_TRY(walk_folder(w, below, 1));
@@ -165,7 +209,7 @@ static pl_status only_evaluates(pl_items *s, bool *is)
     for (int i = 0; i < n; i++) {
         char *full = join(&s->mem, s->root, names[i]);
         if (!full) return PL_ERR_MEMORY;
-        if (!is_folder(full)) continue;
+        if (!is_folder(full) || is_of_runs(s->root, names[i], full)) continue;
         folders++;
         for (int k = 0; k < EVAL_NAMES; k++) known += strcmp(names[i], eval_names[k]) == 0;
     }

@@ -11,6 +11,7 @@
 #include "base/sys.h"
 #include "base/threads.h"
 #include "base/trust/sandbox.h"
+#include "data/sets/items.h"
 #include "train/data/cache.h"
 #include "train/data/mix_batch.h"
 #include "train/data/prefetch.h"
@@ -37,14 +38,16 @@ static bool is_table(const char *name)
     return n > 4 && strcmp(name + n - 4, ".csv") == 0;
 }
 
-/* Whether the folder has arrays, or a table of samples: a table of labels belongs to images. */
+/* Whether the folder has arrays, or a table of samples: a table of labels belongs to images, and
+ * model files in a folder of a run to the run. */
 static bool folder_has_arrays(const char *path)
 {
     DIR *folder = opendir(path);
-    bool found = false;
+    bool found = false, run = pl_is_run_folder(path);
     if (!folder) return false;
     for (struct dirent *e; !found && (e = readdir(folder));)
-        found = is_array(e->d_name) || strcmp(e->d_name, "train.csv") == 0;
+        found = (is_array(e->d_name) && !(run && strncmp(e->d_name, "model", 5) == 0)) ||
+                strcmp(e->d_name, "train.csv") == 0;
     closedir(folder);
     return found;
 }
