@@ -17,8 +17,7 @@ void trained_prepare(trained_model *t, const char *command)
     t->progress.quiet |= t->json;
 }
 
-/* Whether the configuration is an ONNX file, which holds weights of its own. */
-static bool is_network(const char *path)
+bool trained_is_network(const char *path)
 {
     size_t n = strlen(path);
     return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
@@ -40,7 +39,7 @@ bool trained_find(trained_model *t, const char *named)
         return false;
     }
     if (!run && !model) {
-        if (is_network(named)) {
+        if (trained_is_network(named)) {
             model = named;
         } else {
             cli_error("no weights given: %s is not a run folder; name the folder of a finished "

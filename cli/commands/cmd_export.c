@@ -110,6 +110,10 @@ int cmd_export(int argc, char **argv)
     int64_t step = steps_of(a.positional[0]);
     if (!e->out)
         cli_error("export needs --out FILE (plimsoll export --help shows examples)");
+    else if (!e->t.model && trained_is_network(a.positional[0]))
+        cli_error("%s is the ONNX file before training: name the folder of a finished run (train "
+                  "it, plimsoll train %s), or add --model FILE",
+                  a.positional[0], a.positional[0]);
     else if (trained_find(&e->t, a.positional[0]))
         code = export_model(e, &a, step);
     pl_run_free(e->t.run);

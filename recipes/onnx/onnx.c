@@ -131,6 +131,12 @@ static pl_val target_of(onnx_part *p, const onnx_term *t, const pl_type *type)
     for (int i = 0; i < p->n_targets; i++)
         if (strcmp(p->target[i].name, name) == 0) return p->target[i].value;
     if (p->n_targets == ONNX_TERMS) return PL_NO_VAL;
+    if (pl_builder_pictures(p->b) && !is_whole(type->dtype))
+        return pl_nn_fail(p->m, PL_ERR_CONFIG,
+                          "loss: %s compares with numbers (%s), and pictures of data.path have "
+                          "classes: set loss=cross_entropy, or name arrays (INPUT.npy and %s.npy), "
+                          "or the pictures themselves as the target, %s(OUTPUT, INPUT)",
+                          t->kind, name, name, t->kind);
     for (int i = 0; i < pl_onnx_input_count(p->model); i++)
         if (strcmp(pl_onnx_input(p->model, i)->name, name) == 0)
             return pl_nn_fail(p->m, PL_ERR_CONFIG,

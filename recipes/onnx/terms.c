@@ -26,6 +26,9 @@ static void skip(reader *r)
 
 static pl_status wrong(const reader *r, const char *expected)
 {
+    if (!*r->at)
+        return pl_fail(PL_ERR_CONFIG, "%s: \"%.200s\": %s expected at the end", r->key, r->text,
+                       expected);
     return pl_fail(PL_ERR_CONFIG, "%s: \"%.200s\": %s expected at \"%.40s\"", r->key, r->text,
                    expected, r->at);
 }

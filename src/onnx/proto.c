@@ -163,12 +163,6 @@ typedef struct cutter {
     int messages;
 } cutter;
 
-static pl_status damaged(const cutter *c, uint64_t pos, const char *what)
-{
-    PL_FAIL(PL_ERR_FILE, "%s: byte %llu: %s; the file is damaged or not an ONNX file", c->f->name,
-            (unsigned long long)pos, what);
-}
-
 /* Makes `bytes` (at most WINDOW) bytes at pos readable at *p; fewer only at the end of the file. */
 static pl_status look(cutter *c, uint64_t pos, size_t bytes, const uint8_t **p, size_t *got)
 {
@@ -182,6 +176,37 @@ static pl_status look(cutter *c, uint64_t pos, size_t bytes, const uint8_t **p, 
     *p = c->window + (pos - c->at);
     *got = (size_t)(c->at + c->have - pos);
     return PL_OK;
+}
+
+/* What a file is that begins like a format of others; NULL: not known. */
+static const char *other_format(cutter *c)
+{
+    static const struct {
+        const char *begins, *says;
+    } known[] = {
+        {"version https://git-lfs", "a pointer of Git LFS: fetch the model with git lfs pull"},
+        {"PK\3\4", "a zip archive: unpack it; a module that PyTorch saved is exported with "
+                   "torch.onnx.export"},
+        {"\x1f\x8b", "compressed by gzip: unpack it with gunzip"},
+        {"<", "a page of text, possibly the answer of a web server: download the model again"},
+        {"\x89HDF", "an HDF5 file (Keras): convert it to ONNX first"},
+    };
+    const uint8_t *p;
+    size_t got;
+    if (look(c, 0, c->f->size < 32 ? (size_t)c->f->size : 32, &p, &got) != PL_OK) return NULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t n = strlen(known[i].begins);
+        if (n <= got && memcmp(p, known[i].begins, n) == 0) return known[i].says;
+    }
+    return NULL;
+}
+
+static pl_status damaged(cutter *c, uint64_t pos, const char *what)
+{
+    const char *other = other_format(c);
+    PL_FAIL_IF(other, PL_ERR_FILE, "%s is no ONNX file, but %s", c->f->name, other);
+    PL_FAIL(PL_ERR_FILE, "%s: byte %llu: %s; the file is damaged or not an ONNX file", c->f->name,
+            (unsigned long long)pos, what);
 }
 
 static pl_status varint(cutter *c, uint64_t *pos, uint64_t end, uint64_t *value)

@@ -85,3 +85,29 @@ TEST(onnx_dimensions_without_a_name_get_one)
               "set its size: dims.x_1=SIZE");
     CHECK_RUN(cli_run(IN "$P predict m.onnx --input in --out all batch=2 dims.x_1=3", d), 0, "");
 }
+
+TEST(onnx_files_of_other_formats_and_wrong_uses_are_told_apart)
+{
+    WANT_BIN();
+    if (pl_onnx_missing()) SKIP("libprotobuf-c is not installed");
+    static const char *const files[][2] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"},
+        {"PK\003\004\024\010\010\010\010", "torch.onnx.export"},
+        {"\037\213\010\010\010\010\010\010", "gunzip"},
+        {"<!DOCTYPE html>\n<html>Not Found</html>\n", "download the model again"},
+    };
+    const char *d = pl_test_dir();
+    for (int i = 0; i < 4; i++) {
+        CHECK(cli_write(at("m.onnx"), files[i][0]));
+        CHECK_RUN(cli_run(IN "$P plan m.onnx batch=2", d), 6, files[i][1]);
+    }
+    CHECK(write_outputs(at("m.onnx"), "y10", "y11", 2));
+    CHECK_RUN(cli_run(IN "$P export m.onnx --as onnx --out n.onnx", d), 2,
+              "is the ONNX file before training");
+    CHECK(cli_run("cp tests/data/onnx/photo.onnx %s", d).code == 0);
+    CHECK_RUN(cli_run(IN
+                      "$P generate classify/tiny --raw --out pics side=16 data.samples=12 "
+                      "data.eval_samples=6 && $P plan photo.onnx data.path=pics batch=4 loss=mse",
+                      d),
+              2, "have classes: set loss=cross_entropy");
+}

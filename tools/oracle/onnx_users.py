@@ -3,7 +3,8 @@
 For each model and each exporter of torch.onnx: plimsoll.train for five steps of AdamW, whose losses must be PyTorch's within 1e-4 (in f64 for networks that magnify rounding); the trained weights must load
 with strict=True; the results of `plimsoll predict` and of ONNX Runtime with the exported file must be those of the module with these weights.
 Prints a line per model, "ok" or what differs; the exit code is the number of failures. Models are small and have random weights (MODELS and
-OTHERS of onnx_exports.py, and those below, which the importer was not written for). Names: those models only; "list", "others", "new", "zoo", "more", "late", "unseen", "fresh", "held", "drawn": a group.
+OTHERS of onnx_exports.py, and those below, which the importer was not written for). Names: those models only; "list", "others", "new", "zoo", "more", "late", "unseen", "fresh", "held", "drawn": a group; "timm:NAME": any model of
+timm, at 64 pixels.
 """
 import copy
 import math
@@ -219,7 +220,8 @@ GROUPS = {"list": {k: v for k, v in models.MODELS.items() if k != "gru"}, "other
 def prepare(name):
     """The module, its keyword arguments, the name of its first output, the output, all without dropout."""
     torch.manual_seed(0)
-    module, args = {name: make for group in GROUPS.values() for name, make in group.items()}[name]()
+    every = {name: make for group in GROUPS.values() for name, make in group.items()}
+    module, args = every[name]() if name in every else timm_model(name.removeprefix("timm:"), 64)
     if isinstance(module, First):  # the library's module itself, as a user has it
         inner = module.model
         example = dict(zip(module.names, args))
@@ -288,7 +290,7 @@ def try_model(name, exporter, out, wide=False):
         rate /= 4  # five steps of Adam's size can leave the region in which PyTorch itself repeats its losses
         want = torch_losses(start, example, target, rate)
     shaky = not wide and models.unstable(want, *(torch_losses(models.nudged(start, i), example, target, rate) for i in range(1)))
-    folder = out / f"{name}-{exporter}{'-f64' if wide else ''}"
+    folder = out / f"{name.replace(':', '_')}-{exporter}{'-f64' if wide else ''}"
     shutil.rmtree(folder, ignore_errors=True)  # a run in it would be resumed
     folder.mkdir(parents=True)
     wanted = "target" if "target" not in example else "wanted"
@@ -343,7 +345,7 @@ def main():
     console = sys.stdout
     for name in names:
         for exporter in exporters:
-            with open(out / f"{name}-{exporter}.txt", "w", encoding="utf-8") as log:
+            with open(out / f"{name.replace(':', '_')}-{exporter}.txt", "w", encoding="utf-8") as log:
                 sys.stdout = log
                 try:
                     faults, note = try_model(name, exporter, out)
