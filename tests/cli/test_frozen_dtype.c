@@ -77,6 +77,24 @@ TEST(frozen_dtype_survives_checkpoints_and_model_files)
     CHECK_MSG(r.code == 0, "%s", r.err);
 }
 
+/* What training freezes by name has no further mark in a prediction. */
+TEST(frozen_dtype_holds_for_predictions_with_frozen_names)
+{
+    WANT_BIN();
+    cli_result r = cli_run("cd %s && $P train text/tiny threads=1 train.steps=1 "
+                           "'optim.frozen=h.*' frozen.dtype=nf4 --out p --quiet && $P predict p "
+                           "--prompt the --out a.txt predict.tokens=8 --json",
+                           pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    long long small = number(&r, "\"state_bytes\":");
+    r = cli_run("cd %s && $P predict p --prompt the --out b.txt predict.tokens=8 "
+                "frozen.dtype=null --json && cmp a.txt b.txt",
+                pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s", r.err);
+    long long whole = number(&r, "\"state_bytes\":");
+    CHECK_MSG(0 < small && small < whole / 2, "%lld of %lld bytes", small, whole);
+}
+
 TEST(frozen_dtype_of_a_teacher_is_a_key_of_its_recipe)
 {
     WANT_BIN();

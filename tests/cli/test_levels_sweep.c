@@ -114,6 +114,20 @@ TEST(levels_sweep_of_memory_above_a_disk)
     }
 }
 
+/* Budgets of the host from little more than the process needs to room for everything, above a
+ * disk. */
+static void sweep_drawn_hosts(const char *recipe, uint64_t seed)
+{
+    enum { DRAWS = 3, LEAST_MB = 120, MOST_MB = 500 };
+    for (int i = 0; i < DRAWS; i++) {
+        char below[512];
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        snprintf(below, sizeof below, "--host-memory %dMB --disk 2GB:%s",
+                 LEAST_MB + (int)((seed >> 33) % (MOST_MB - LEAST_MB)), pl_test_dir());
+        sweep(recipe, "apart", below);
+    }
+}
+
 /* "apart" is a device with its own memory. The host has room for everything, or a part of it is on
  * disk. */
 TEST(levels_sweep_of_device_and_host_memory)
@@ -127,5 +141,6 @@ TEST(levels_sweep_of_device_and_host_memory)
         sweep(recipes[i], "apart", "--host-memory 600MB");
         snprintf(disk, sizeof disk, "--host-memory 300MB --disk 2GB:%s", pl_test_dir());
         sweep(recipes[i], "apart", disk);
+        sweep_drawn_hosts(recipes[i], (uint64_t)i + 27);
     }
 }

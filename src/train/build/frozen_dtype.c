@@ -3,7 +3,8 @@
  * Frozen is what no program trains or assigns. A rule is a form (all frozen weights), or a pattern
  * with a form (these weights, which must be frozen). Rules come from the recipe
  * (pl_builder_quantize) and from the key frozen.dtype, whose rules count more; of several patterns
- * that match, the first counts. Predictions train nothing, so patterns hold for all weights there.
+ * that match, the first counts. Predictions train nothing, so patterns hold for all weights there,
+ * and what optim.frozen froze in training is frozen.
  * Vectors and small tensors stay as they are: they are few bytes, and norms and biases need their
  * accuracy.
  *
@@ -112,8 +113,17 @@ static bool is_assigned(const pl_builder *b, int slot)
     return any;
 }
 
+/* Whether training freezes a weight by its name. A prediction has no optimizers, which would mark
+ * its slots. */
+static bool freezes(const pl_builder *b, const char *name)
+{
+    const char *key = "optim.frozen";
+    return !pl_config_is_null(b->config, key) && pl_nn_match(pl_config_text(b->config, key), name);
+}
+
 static bool is_trained(const pl_builder *b, const pl_slot *s)
 {
+    if (b->goal == PL_GOAL_PREDICT && freezes(b, s->name)) return false;
     int other = b->aside ? pl_store_find(b->aside, s->name) : -1;
     return (other < 0 ? s : pl_store_slot(b->aside, other))->trainable;
 }
