@@ -163,7 +163,10 @@ static void try_settings(search *x, const pl__small_settings *s, double slack)
 static void change(search *x, pl__small_settings *s)
 {
     uint32_t v = draw(x, x->p->n_values);
-    switch (draw(x, 9)) {
+    switch (draw(x, 12)) {
+    case 10:
+    case 11: s->lead[v] = (int8_t)((int)draw(x, 9) - 4); break;
+    case 9: s->frugal = !s->frugal; break;
     case 8: s->again_first = !s->again_first; break;
     case 7: s->early = !s->early; break;
     case 0: s->ahead = (uint8_t)draw(x, 8); break;
@@ -180,9 +183,11 @@ static void start(search *x, bool drawn)
 {
     x->ns = HUGE_VAL;
     for (int way = 0; way < PL__SMALL_WAYS; way++)
-        for (uint32_t k = 0; k < 8; k++) {
-            pl__small_settings s = {
-                .ahead = (uint8_t)(1 + k / 2 * 2), .ahead_disk = 8, .patient = k & 1};
+        for (uint32_t k = 0; k < 16; k++) {
+            pl__small_settings s = {.ahead = (uint8_t)(1 + k / 4 * 2),
+                                    .ahead_disk = 8,
+                                    .patient = k & 1,
+                                    .frugal = k & 2};
             memset(s.how, way, sizeof s.how);
             for (uint32_t v = 0; v < x->p->n_values && drawn; v++)
                 s.how[v] = (uint8_t)draw(x, PL__SMALL_WAYS);
@@ -211,7 +216,7 @@ pl_status pl_small_search(const pl_small_problem *p, pl_small_plan *out, uint32_
     x->p = p;
     x->out = out;
     x->most = most;
-    pl__small_useful(p, x->useful);
+    pl__small_useful(p, UINT64_MAX, x->useful);
     for (int i = 0; i < STARTS; i++) {
         start(x, i > 0);
         search_settings(x, TRIES);

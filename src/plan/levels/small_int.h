@@ -29,17 +29,21 @@ typedef struct pl__small_settings {
     uint8_t how[PL_SMALL_VALUES];
     int8_t bias[PL_SMALL_VALUES]; /* added to the next use, in units */
     uint8_t ahead, ahead_disk;    /* units */
+    int8_t lead[PL_SMALL_VALUES]; /* added to these */
     bool patient;                 /* waits for stores rather than dropping what is needed sooner */
     bool again_first;             /* fetches operands of units that run again before others */
     bool early;                   /* runs units again before the unit that needs it is due */
+    /* Drops operands that only values need which do not run again; nothing can make these then. */
+    bool frugal;
 } pl__small_settings;
 
 /* Simulates a step, up to `limit`. useful: per number of units that ran first, see
- * pl__small_useful. */
+ * pl__small_useful, with all values. */
 void pl__small_simulate(const pl_small_problem *p, const uint64_t *useful,
                         const pl__small_settings *set, double limit, pl__small_story *t);
-/* Fills useful[0 .. n_units] with the values that may be needed after so many first runs. */
-void pl__small_useful(const pl_small_problem *p, uint64_t *useful);
+/* Fills useful[0 .. n_units] with the values that may be needed after so many first runs, if the
+ * values of `again`, as bits, may be made again. */
+void pl__small_useful(const pl_small_problem *p, uint64_t again, uint64_t *useful);
 /* Returns the channel that brings values to the device. */
 int pl__small_up(const pl_small_problem *p);
 

@@ -49,15 +49,16 @@ static int down(const pl_small_problem *p)
     return pl__small_up(p) == PL_CHANNEL_UP ? PL_CHANNEL_DOWN : PL_CHANNEL_WRITE;
 }
 
-void pl__small_useful(const pl_small_problem *p, uint64_t *useful)
+void pl__small_useful(const pl_small_problem *p, uint64_t again, uint64_t *useful)
 {
-    for (uint32_t done = 0; done <= p->n_units; done++) {
-        uint64_t set = p->wanted | p->stays, before = 0;
-        for (uint32_t u = done; u < p->n_units; u++) set |= p->reads[u];
+    uint64_t read = p->wanted | p->stays; /* by units from `done` on */
+    for (uint32_t done = p->n_units + 1; done-- > 0;) {
+        if (done < p->n_units) read |= p->reads[done];
+        uint64_t set = read, before = 0;
         while (set != before) {
             before = set;
             for (uint32_t u = 0; u < done; u++)
-                if ((p->writes[u] & set) && !p->once[u]) set |= p->reads[u];
+                if ((p->writes[u] & set & again) && !p->once[u]) set |= p->reads[u];
         }
         useful[done] = set;
     }
@@ -308,8 +309,8 @@ static void fetch_for(sim *x, uint32_t u, uint32_t use, uint32_t from, int depth
     for (uint64_t k = missing & below; k; k &= k - 1) {
         unsigned v = (unsigned)__builtin_ctzll(k);
         bool near = x->on[level] & pl__small_bit(v);
-        if (use < from + (near ? x->set.ahead : x->set.ahead_disk))
-            fetch(x, v, 4 * (int)use, false);
+        int ahead = (near ? x->set.ahead : x->set.ahead_disk) + x->set.lead[v];
+        if ((int)use < (int)from + ahead) fetch(x, v, 4 * (int)use, false);
     }
     if (use >= from + x->set.ahead || depth == 0) return;
     for (uint64_t k = missing & ~below; k; k &= k - 1) {
@@ -372,6 +373,13 @@ void pl__small_simulate(const pl_small_problem *p, const uint64_t *useful,
                         const pl__small_settings *set, double limit, pl__small_story *t)
 {
     sim x = {.p = p, .useful = useful, .set = *set, .t = t};
+    uint64_t few[PL_SMALL_UNITS + 1], again = p->small;
+    for (uint32_t v = 0; v < p->n_values; v++)
+        if (set->how[v] == PL__SMALL_AGAIN) again |= pl__small_bit(v);
+    if (set->frugal) {
+        pl__small_useful(p, again, few);
+        x.useful = few;
+    }
     t->n_runs = t->n_moves = t->n_drops = 0;
     t->ns = HUGE_VAL;
     for (int level = 0; level < PL_N_LEVELS; level++) x.on[level] = p->home[level];
