@@ -333,10 +333,11 @@ pl_status pl_ox_emit_tile(pl_ox_call *c)
     int64_t dim[PL_MAX_RANK];
     bool none = false;
     for (int i = 0; i < n; i++) {
-        dim[i] = v->dim[i] * times[i];
+        if (times[i] < 0 || times[i] > 1 << 20 ||
+            __builtin_mul_overflow(v->dim[i], times[i], &dim[i]))
+            return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%lld repeats of %lld elements",
+                              (long long)times[i], (long long)v->dim[i]);
         none |= times[i] == 0;
-        if (times[i] < 0 || times[i] > 1 << 20)
-            return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%lld repeats", (long long)times[i]);
     }
     if (none) return pl_ox_set_val(c, 0, pl_ox_host_new(c->b, v->dtype, n, dim));
     for (int i = 0; i < n; i++) {
