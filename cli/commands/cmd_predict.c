@@ -35,8 +35,9 @@ static int predict(predictor *e, cli_args *a)
 const cli_help cli_help_predict = {
     .usage = "plimsoll predict RUN --input FILE --out FILE [key=value ...]\n"
              "plimsoll predict CONFIG --model FILE --input FILE --out FILE [key=value ...]",
-    .about = "Applies a trained model to new data and writes the results. RUN is a run folder. "
-             "Nothing is\ntrained: the plan has weights and one forward pass.",
+    .about = "Applies a trained model to new data and writes the results. RUN is a run folder, or "
+             "an ONNX\nmodel with weights of its own. Nothing is trained: the plan has weights and "
+             "one forward pass.",
     .examples = "  plimsoll predict runs/pets --input new-pictures --out pets.csv\n"
                 "  plimsoll predict runs/cells --input new-pictures --out masks --memory 1GB\n"
                 "  plimsoll predict runs/book --prompt 'Once upon a time' --out story.txt\n",
