@@ -2,6 +2,7 @@
  * filled, compiled, run for one step, and written in both ways: the file with its weights, and the
  * graph as a new file, which opens again. External data are looked for in a folder that does not
  * exist. */
+/* computes */
 #include "ir/graph.h"
 #include "onnx/onnx.h"
 #include "onnx/write/write_graph.h"
