@@ -45,6 +45,7 @@ static void free_search(pl__search *f)
     if (f->lean.plan != f->descended.plan) pl_recompute_plan_free(f->lean.plan);
     pl_recompute_plan_free(f->descended.plan);
     pl_recompute_descent_free(f->descent);
+    pl_recompute_memo_free(f->memo);
     pl__expanded_plan_free(f->packed);
     pl_arena_release(&f->mem);
     pl_sys_free(f);
@@ -94,13 +95,15 @@ static uint64_t effort_of(const pl_budget *b)
 
 static pl_status search_plan(pl_budget *b, uint64_t arena_budget, pl_expanded_plan **out)
 {
+    PL_FAIL_IF(arena_budget <= b->refused && !b->minimum, PL_ERR_FIT,
+               "no plan found for an arena of %llu bytes", (unsigned long long)arena_budget);
     PL_FAIL_IF(arena_budget <= b->refused, PL_ERR_FIT,
                "no plan found for an arena of %llu bytes; the smallest found is %llu",
                (unsigned long long)arena_budget, (unsigned long long)b->minimum);
     PL_TRY(need_search(b));
     pl_status rc = pl__search_solve(b->search, arena_budget, effort_of(b), out);
     note_minimum(b);
-    if (rc == PL_ERR_FIT && b->minimum_final) b->refused = arena_budget;
+    if (rc == PL_ERR_FIT && b->search->descent_ended) b->refused = arena_budget;
     return rc;
 }
 

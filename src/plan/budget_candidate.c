@@ -166,6 +166,8 @@ pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candid
     if (want->filled_from) o.off |= PL_RECOMPUTE_NO_CHAIN | PL_RECOMPUTE_NO_SIM;
     if (want->of_descent) o.off |= PL_RECOMPUTE_NO_CHOICE | PL_RECOMPUTE_NO_FILL;
     if (!c.whole) o.off |= PL_RECOMPUTE_NO_WHOLE;
+    if (!want->filled_from && !f->memo) PL_TRY(pl_recompute_memo_new(&f->memo));
+    if (!want->filled_from) o.memo = f->memo;
     *found = NULL;
     for (uint32_t i = 0; i < f->n_candidates; i++) {
         if (!is_same_question(&f->candidates[i], &c)) continue;

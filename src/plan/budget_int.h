@@ -67,14 +67,17 @@ typedef struct pl__search {
     uint64_t candidate_bytes;             /* host memory of their lists */
     pl__candidate failed[PL__MAX_FAILED]; /* questions without an answer */
     uint32_t n_failed;
+    pl_recompute_memo *memo;
     pl_recompute_descent *descent;
     pl__candidate descended;  /* the last plan of the descent; a candidate once the descent ends */
     pl__candidate lean;       /* counts: the plan of the descent with the smallest size */
     uint64_t lean_bytes;      /* that size, approximate */
     uint64_t minimum_asked;   /* budget of `problem` for the smallest plan of the descent */
+    uint64_t least_peak;      /* of that plan, once a budget was refused */
     uint64_t minimum;         /* smallest arena or size so far; 0: none yet */
     uint64_t minimum_held;    /* the part of it that is host memory of its plan */
-    bool knows_minimum;       /* the descent has ended */
+    bool descent_ended;
+    bool knows_minimum;       /* the smallest plan of the descent was packed */
     pl_expanded_plan *packed; /* of the candidate packed last; NULL: none, or handed out */
     uint32_t packed_of;       /* candidate, index + 1 */
     uint32_t chosen;          /* candidate of the last plan that was found, index + 1; 0: none */
@@ -149,8 +152,8 @@ pl_status pl__search_levels_bound(pl__search *f, const pl_level_opts *levels,
 pl_status pl__search_minimum(pl__search *f, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
 pl_status pl__search_find_minimum(pl__search *f, uint64_t enough,
                                   uint64_t *arena_bytes) PL_MUST_USE;
-/* Sets *c to the candidate with the smallest true peak, after the descent; NULL: none. */
-pl_status pl__search_shrink(pl__search *f, pl__candidate **c) PL_MUST_USE;
+/* Sets *c to the candidate with the smallest true peak; NULL: none. It is not packed. */
+pl_status pl__search_least(pl__search *f, pl__candidate **c) PL_MUST_USE;
 
 /* ---- budget_search.c ---- */
 /* Finds the cheapest plan within the budget. `effort` limits the search at the highest rung. */

@@ -90,7 +90,7 @@ static pl_status try_budget(pl__search *f, uint64_t asked, pl__candidate **c, bo
  * Where weights are most of the memory, the true peak is then much larger than the recompute
  * planner assumes. So plans for LOOKS larger budgets compete too and, on small problems, some more
  * found by bisection below the best of these. */
-pl_status pl__search_shrink(pl__search *f, pl__candidate **c)
+static pl_status shrink(pl__search *f, pl__candidate **c)
 {
     enum { LOOKS = 4, HALVES = 4, SMALL = 1000 };
     bool better;
@@ -111,11 +111,10 @@ pl_status pl__search_shrink(pl__search *f, pl__candidate **c)
     return PL_OK;
 }
 
-/* Ends the descent: packs its smallest plan. It stays a candidate, so a later search for a budget
- * as small as the minimum has it. */
-static pl_status end_descent(pl__search *f)
+/* Ends the descent. Its smallest plan stays a candidate, so a later search for a budget as small as
+ * the minimum has it. */
+static void end_descent(pl__search *f)
 {
-    pl__candidate *c;
     pl_recompute_descent_free(f->descent);
     f->descent = NULL;
     if (f->lean.plan && f->lean.plan != f->descended.plan) {
@@ -128,7 +127,21 @@ static pl_status end_descent(pl__search *f)
         f->candidates[f->n_candidates++] = f->descended;
         f->descended.plan = NULL;
     }
-    PL_TRY(pl__search_shrink(f, &c));
+    f->descent_ended = true;
+}
+
+pl_status pl__search_least(pl__search *f, pl__candidate **c)
+{
+    for (bool any = !f->descent_ended; any;) PL_TRY(descend(f, &any));
+    if (!f->descent_ended) end_descent(f);
+    return shrink(f, c);
+}
+
+/* Packs the smallest plan: the minimum. */
+static pl_status pack_least(pl__search *f)
+{
+    pl__candidate *c;
+    PL_TRY(pl__search_least(f, &c));
     f->minimum = f->base->keep_all->arena_bytes;
     f->minimum_held = 0;
     if (c && c->peak < f->minimum) {
@@ -145,15 +158,11 @@ static pl_status end_descent(pl__search *f)
 pl_status pl__search_find_minimum(pl__search *f, uint64_t enough, uint64_t *arena_bytes)
 {
     bool done = f->knows_minimum || (f->minimum && f->minimum <= enough);
-    while (!done) {
-        bool any;
+    for (bool any = !f->descent_ended; any && !done;) {
         PL_TRY(descend(f, &any));
-        if (any)
-            PL_TRY(check_enough(f, enough, &done));
-        else
-            PL_TRY(end_descent(f));
-        done |= !any;
+        if (any) PL_TRY(check_enough(f, enough, &done));
     }
+    if (!done) PL_TRY(pack_least(f));
     *arena_bytes = f->minimum;
     return PL_OK;
 }

@@ -211,7 +211,7 @@ static pl_status climb_from_minimum(pl__search *f, uint64_t anchor, uint64_t eff
     /* a cheap list as small as the minimum's, if there is one */
     PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = f->minimum_asked}, &c));
     if (c) PL_TRY(fill_up(f, anchor, 0, c));
-    PL_TRY(pl__search_shrink(f, &c));
+    PL_TRY(pl__search_least(f, &c));
     return c && c->peak <= anchor ? fill_up(f, anchor, 0, c) : PL_OK;
 }
 
@@ -261,6 +261,9 @@ static pl_status refuse(const pl__search *f, uint64_t budget)
     PL_FAIL_IF(budget < f->bound, PL_ERR_FIT,
                "no plan fits an arena of %llu bytes: \"%s\" alone needs %llu",
                (unsigned long long)budget, label, (unsigned long long)f->bound);
+    PL_FAIL_IF(!f->knows_minimum, PL_ERR_FIT,
+               "no plan found for an arena of %llu bytes; the smallest found has at least %llu",
+               (unsigned long long)budget, (unsigned long long)f->least_peak);
     PL_FAIL(PL_ERR_FIT, "no plan found for an arena of %llu bytes; the smallest found is %llu",
             (unsigned long long)budget, (unsigned long long)f->minimum);
 }
@@ -272,6 +275,12 @@ static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *
     compete(f, false);
     PL_TRY(climb(f, budget, effort));
     PL_TRY(pack_cheapest(f, budget, best));
+    if (!best->plan) {
+        pl__candidate *least;
+        PL_TRY(pl__search_least(f, &least));
+        f->least_peak = least ? least->peak : f->base->keep_all->arena_bytes;
+        if (f->least_peak > budget) return PL_OK; /* packing that list would not help */
+    }
     PL_TRY(is_near_minimum(f, budget, best->plan, &look));
     if (!look && best->plan) return PL_OK;
     pl__expanded_plan_free(best->plan);

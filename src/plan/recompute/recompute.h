@@ -85,6 +85,12 @@ enum pl_recompute_off {
     PL_RECOMPUTE_NO_WHOLE = 1 << 8,   /* the whole grid: the settings that win most often run */
 };
 
+/* What the settings of the eviction score gave at the last few budgets, for questions about the same
+ * problem that differ in their effort only. */
+typedef struct pl_recompute_memo pl_recompute_memo;
+pl_status pl_recompute_memo_new(pl_recompute_memo **out) PL_MUST_USE;
+void pl_recompute_memo_free(pl_recompute_memo *memo); /* NULL is fine */
+
 typedef struct pl_recompute_opts {
     uint64_t budget_bytes; /* the peak must not exceed it */
     uint64_t effort;       /* work of the search after the first plans, about a nanosecond a
@@ -98,6 +104,7 @@ typedef struct pl_recompute_opts {
     uint32_t n_pool;
     /* the search ends soon after *stop becomes nonzero; its result must then not be used */
     const volatile int *stop;
+    pl_recompute_memo *memo; /* borrowed; changes no result; NULL: none */
 } pl_recompute_opts;
 
 /* A search that keeps the whole within 0.2 s at 500 units and 2 s at 3,000 on one core. */
@@ -106,7 +113,7 @@ typedef struct pl_recompute_opts {
 #define PL_RECOMPUTE_OPTS_INIT                                                                     \
  {                                                                                                 \
   .budget_bytes = UINT64_MAX, .effort = PL_RECOMPUTE_EFFORT_AUTO, .time_limit_s = 0, .seed = 1,    \
-  .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL                                                \
+  .off = 0, .pool = NULL, .n_pool = 0, .stop = NULL, .memo = NULL                                  \
  }
 
 /* Finds a plan within the budget, as cheap as possible. PL_ERR_FIT when there is none: the message

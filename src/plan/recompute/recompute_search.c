@@ -185,11 +185,12 @@ static pl_status run_settings(pl__recompute_best *b, lanes *l, uint32_t most,
     uint32_t n = b->opts->off & PL_RECOMPUTE_NO_GRID ? 1 : b->few ? probes : N_GRID + 2 * N_TIGHT;
     if (n > N_WINNERS && b->opts->off & PL_RECOMPUTE_NO_WHOLE) n = N_WINNERS;
     if (n > most) n = most;
+    uint32_t enough = b->opts->off & PL_RECOMPUTE_NO_WHOLE ? N_FEW / 2 : N_FEW;
     for (uint32_t i = 0, few; i < n && !(b->seq.n && pl__recompute_late(b)); i += few) {
         uint64_t work = lanes_work(l), units = b->m->n_units;
         few = n - i < l->n ? n - i : l->n;
         if (pl__recompute_stopped(b)) break;
-        if (b->seq.n ? b->any : i >= N_FEW && work > FAIL_UNITS * units) break;
+        if (b->seq.n ? b->any : i >= enough && work > FAIL_UNITS * units) break;
         if (i >= N_FIRST && work > GRID_UNITS * units) break;
         PL_TRY(run_few(b, l, i, few, st));
     }
@@ -442,12 +443,77 @@ static pl_status run_search(pl__recompute_best *b, pl__recompute_sim *sim,
     return status;
 }
 
+/* ---- the memo ----------------------------------------------------------------------------- */
+enum { MEMOS = 4 };
+struct pl_recompute_memo {
+    struct {
+        bool any; /* the entry is set */
+        uint64_t budget;
+        uint32_t off;
+        pl__recompute_starts starts;
+        pl__recompute_seq seq;
+    } entry[MEMOS];
+    uint32_t next; /* the entry that is replaced next */
+};
+
+pl_status pl_recompute_memo_new(pl_recompute_memo **out)
+{
+    *out = pl_sys_alloc(sizeof **out);
+    return *out ? PL_OK : PL_ERR_MEMORY;
+}
+
+void pl_recompute_memo_free(pl_recompute_memo *memo)
+{
+    if (!memo) return;
+    for (int i = 0; i < MEMOS; i++) pl__recompute_seq_release(&memo->entry[i].seq);
+    pl_sys_free(memo);
+}
+
+static pl_status note_grid(const pl__recompute_best *b, const pl__recompute_starts *st)
+{
+    pl_recompute_memo *memo = b->opts->memo;
+    if (!memo || pl__recompute_late(b)) return PL_OK;
+    uint32_t i = memo->next++ % MEMOS;
+    memo->entry[i].any = true;
+    memo->entry[i].budget = b->budget;
+    memo->entry[i].off = b->opts->off;
+    memo->entry[i].starts = *st;
+    return pl__recompute_seq_copy(&memo->entry[i].seq, &b->seq);
+}
+
+/* Takes the results of the grid at this budget from the memo; *found: it has them. */
+static pl_status recall_grid(pl__recompute_best *b, pl__recompute_starts *st, bool *found)
+{
+    const pl_recompute_memo *memo = b->opts->memo;
+    *found = false;
+    for (int i = 0; memo && i < MEMOS; i++) {
+        if (!memo->entry[i].any || memo->entry[i].budget != b->budget ||
+            memo->entry[i].off != b->opts->off)
+            continue;
+        *found = true;
+        *st = memo->entry[i].starts;
+        return pl__recompute_seq_copy(&b->seq, &memo->entry[i].seq);
+    }
+    return PL_OK;
+}
+
+/* Runs the grid, unless the memo knows what it finds. */
+static pl_status find_starts(pl__recompute_best *b, pl__recompute_sim *sim,
+                             pl__recompute_starts *st)
+{
+    bool found;
+    PL_TRY(recall_grid(b, st, &found));
+    if (found) return PL_OK;
+    PL_TRY(pl__recompute_grid(b, sim, UINT32_MAX, st));
+    return note_grid(b, st);
+}
+
 pl_status pl__recompute_simulate(pl__recompute_best *b)
 {
     pl__recompute_sim *sim;
     pl__recompute_starts st = {.n = 0};
     PL_TRY(pl__recompute_sim_new(b->m, &sim));
-    pl_status s = pl__recompute_grid(b, sim, UINT32_MAX, &st);
+    pl_status s = find_starts(b, sim, &st);
     /* On small problems the best-first search mostly ends with a proof, which saves the rest. */
     if (s == PL_OK && !(b->opts->off & PL_RECOMPUTE_NO_EXACT) && !(b->any && b->seq.n))
         s = pl__recompute_exact(b);
