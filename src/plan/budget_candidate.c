@@ -145,7 +145,7 @@ static bool is_full(const pl__search *f)
 static bool is_same_question(const pl__candidate *a, const pl__candidate *b)
 {
     return a->asked == b->asked && a->effort == b->effort && a->filled_from == b->filled_from &&
-           a->of_descent == b->of_descent && a->whole == b->whole;
+           a->settings == b->settings && a->of_descent == b->of_descent && a->whole == b->whole;
 }
 
 pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candidate **found)
@@ -158,6 +158,7 @@ pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candid
     pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
     o.budget_bytes = want->asked;
     o.effort = want->effort;
+    if (!c.whole) o.settings = want->settings;
     o.seed = f->base->opts->seed + 1;
     o.pool = &pool;
     o.n_pool = pool->n > 0;

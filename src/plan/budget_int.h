@@ -43,6 +43,7 @@ typedef struct pl__candidate {
      * none, search). of_descent: the plan that pl_recompute_descend finds at that budget. */
     uint64_t asked, effort;
     uint32_t filled_from;
+    uint32_t settings; /* of the eviction score; 0: all */
     bool of_descent;
     bool whole;    /* asks with the whole grid: a small peak counts, not only the cost */
     bool competes; /* the budget that is being solved asked for it */
@@ -69,18 +70,18 @@ typedef struct pl__search {
     uint32_t n_failed;
     pl_recompute_memo *memo;
     pl_recompute_descent *descent;
-    pl__candidate descended;  /* the last plan of the descent; a candidate once the descent ends */
-    pl__candidate lean;       /* counts: the plan of the descent with the smallest size */
-    uint64_t lean_bytes;      /* that size, approximate */
-    uint64_t minimum_asked;   /* budget of `problem` for the smallest plan of the descent */
-    uint64_t least_peak;      /* of that plan, once a budget was refused */
-    uint64_t minimum;         /* smallest arena or size so far; 0: none yet */
-    uint64_t minimum_held;    /* the part of it that is host memory of its plan */
+    pl__candidate descended; /* the last plan of the descent; a candidate once the descent ends */
+    pl__candidate lean;      /* counts: the plan of the descent with the smallest size */
+    uint64_t lean_bytes;     /* that size, approximate */
+    uint64_t minimum_asked;  /* budget of `problem` for the smallest plan of the descent */
+    uint64_t least_peak;     /* of that plan, once a budget was refused */
+    uint64_t minimum;        /* smallest arena or size so far; 0: none yet */
+    uint64_t minimum_held;   /* the part of it that is host memory of its plan */
     bool descent_ended;
-    bool knows_minimum;       /* the smallest plan of the descent was packed */
-    pl_expanded_plan *packed; /* of the candidate packed last; NULL: none, or handed out */
-    uint32_t packed_of;       /* candidate, index + 1 */
-    uint32_t chosen;          /* candidate of the last plan that was found, index + 1; 0: none */
+    bool knows_minimum;         /* the smallest plan of the descent was packed */
+    pl_expanded_plan *packed;   /* of the candidate packed last; NULL: none, or handed out */
+    uint32_t packed_of;         /* candidate, index + 1 */
+    uint32_t chosen;            /* candidate of the last plan that was found, index + 1; 0: none */
     uint32_t n_asked, n_packed; /* see pl_budget_figures */
     pl__level_list *lists;      /* PL__LEVEL_LISTS, of the pl_budget */
     uint32_t fastest_list; /* of the last estimate with levels, see budget_levels.c; 0: none fits */

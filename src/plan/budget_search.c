@@ -4,7 +4,8 @@
  * the search turns it up while the true peak of the resulting list is within the arena's budget.
  * The settings of the knob are the rungs of recompute.h and fine steps between them. They are the
  * same for every budget, so a larger budget considers all lists that a smaller one does. All lists
- * compete; the cheapest list that packs within the budget wins.
+ * compete; the cheapest list that packs within the budget wins. Where packing leaves gaps, lists for
+ * budgets that are smaller by the gaps compete, too.
  *
  * Invariant: the returned plan was packed within the budget and passed pl_plan_check (plan.h, P1 to
  * P5). Cost: some tens of questions to the recompute planner, some replays, one to a few packings.
@@ -147,24 +148,36 @@ static pl_status climb(pl__search *f, uint64_t budget, uint64_t effort)
     return PL_OK;
 }
 
+#define NO_GAPS 1e9
+
 /* A plan within the budget; NULL: none was found yet. */
 typedef struct choice {
     pl_expanded_plan *plan;
     double cost_ns; /* of running its list */
 } choice;
 
+/* Makes the candidate that was packed last the choice. */
+static void choose(pl__search *f, const pl__candidate *c, choice *best)
+{
+    pl__expanded_plan_free(best->plan);
+    *best = (choice){f->packed, c->plan->cost_ns};
+    f->chosen = (uint32_t)(c - f->candidates) + 1;
+    f->packed = NULL;
+}
+
 /* Packs candidates, the cheapest first, until one is within the budget, and makes it the choice.
  * The former choice stays when no cheaper candidate fits. Packing some thousand
  * buffers takes a second, and where packing leaves gaps it does so for all candidates alike. So
  * after FREE candidates that were too large, it packs only candidates that would fit with the
  * smallest gaps seen, then the LAST smallest ones. Figures that earlier budgets computed count as
- * if they were computed here, so the answer does not depend on earlier budgets. */
-static pl_status pack_cheapest(pl__search *f, uint64_t budget, choice *best)
+ * if they were computed here, so the answer does not depend on earlier budgets. *gaps: the smallest
+ * arena / peak of a list that was too large. */
+static pl_status pack_cheapest(pl__search *f, uint64_t budget, choice *best, double *gaps)
 {
     enum { FREE = 2, LAST = 4 };
     bool seen[PL__MAX_CANDIDATES] = {false};
-    double gaps = 1e9; /* the smallest arena / peak seen */
     uint64_t limit = budget;
+    *gaps = NO_GAPS;
     for (int tries = 0, last = 0; last < LAST; tries++) {
         pl__candidate *c;
         PL_TRY(cheapest(f, limit, seen, &c));
@@ -177,15 +190,12 @@ static pl_status pack_cheapest(pl__search *f, uint64_t budget, choice *best)
         if (best->plan && c->plan->cost_ns >= best->cost_ns) return PL_OK;
         if (!is_over(c, budget)) PL_TRY(pl__candidate_keep(f, c, budget));
         if (c->arena <= budget) {
-            pl__expanded_plan_free(best->plan);
-            *best = (choice){f->packed, c->plan->cost_ns};
-            f->chosen = (uint32_t)(c - f->candidates) + 1;
-            f->packed = NULL;
+            choose(f, c, best);
             return PL_OK;
         }
         double over = (double)(c->arena - c->held) / (double)(c->peak - c->held);
-        if (over < gaps) gaps = over;
-        if (tries >= FREE) limit = (uint64_t)((double)budget / gaps);
+        if (over < *gaps) *gaps = over;
+        if (tries >= FREE) limit = (uint64_t)((double)budget / *gaps);
     }
     return PL_OK;
 }
@@ -215,6 +225,40 @@ static pl_status climb_from_minimum(pl__search *f, uint64_t anchor, uint64_t eff
     return c && c->peak <= anchor ? fill_up(f, anchor, 0, c) : PL_OK;
 }
 
+/* Packs a candidate, and makes it the choice if it fits and is cheaper. */
+static pl_status try_candidate(pl__search *f, pl__candidate *c, uint64_t budget, choice *best)
+{
+    if (best->plan && c->plan->cost_ns >= best->cost_ns) return PL_OK;
+    PL_TRY(pl__candidate_measure(f, c));
+    if (c->peak > budget || is_over(c, budget)) return PL_OK;
+    PL_TRY(pl__candidate_keep(f, c, budget));
+    if (c->arena <= budget) choose(f, c, best);
+    return PL_OK;
+}
+
+/* Where the lists made for a budget leave gaps, the best list that fits was often made for a far
+ * smaller budget. Tries lists for budgets that leave room for gaps like these. */
+static pl_status climb_with_gaps(pl__search *f, uint64_t budget, double gaps, uint64_t effort,
+                                 choice *best)
+{
+    enum { LOOKS = 2, SETTINGS = 6, SHARE = 3, STEP = 64 };
+    const double most_gaps = 1.1;
+    uint64_t bound, aim = (uint64_t)((double)budget / gaps);
+    uint32_t unit;
+    if (gaps > most_gaps) return PL_OK;
+    PL_TRY(pl_recompute_bound(&f->problem, &bound, &unit));
+    for (int i = 0; i < LOOKS; i++, aim -= aim / STEP) {
+        uint64_t rung =
+            pl_recompute_rung(aim + f->shift, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
+        const pl__candidate want = {.asked = rung, .settings = SETTINGS, .effort = effort / SHARE};
+        pl__candidate *c;
+        if (!rung) break;
+        PL_TRY(pl__candidate_ask(f, &want, &c));
+        if (c) PL_TRY(try_candidate(f, c, budget, best));
+    }
+    return PL_OK;
+}
+
 /* Finds the plan of a budget near the minimum. The budgets from the minimum on have anchors, fixed
  * steps that do not depend on the budget. Each anchor starts with the choice of the anchor below it
  * and with the same candidates in every process, so a larger budget never has a dearer plan. On
@@ -227,14 +271,16 @@ static pl_status solve_near_minimum(pl__search *f, uint64_t budget, uint64_t eff
     uint32_t n = f->problem.n_units;
     uint64_t step = n > SMALL ? budget : f->minimum / (n > TINY ? COARSE : FINE) + 1;
     uint64_t at = f->minimum;
+    double gaps;
     compete(f, false);
     for (; at <= budget; at += step) {
         PL_TRY(climb_from_minimum(f, at, n > TINY ? effort / SHARE : effort));
-        PL_TRY(pack_cheapest(f, at, best));
+        PL_TRY(pack_cheapest(f, at, best, &gaps));
     }
     if (n <= TINY && best->plan) return PL_OK;
     PL_TRY(climb_from_minimum(f, budget, effort));
-    return pack_cheapest(f, budget, best);
+    PL_TRY(pack_cheapest(f, budget, best, &gaps));
+    return climb_with_gaps(f, budget, gaps, effort, best);
 }
 
 /* Near the minimum a rung is a coarse step, and the minimum's own plan is often cheaper than the
@@ -272,9 +318,11 @@ static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *
 {
     bool look;
     f->chosen = 0;
+    double gaps;
     compete(f, false);
     PL_TRY(climb(f, budget, effort));
-    PL_TRY(pack_cheapest(f, budget, best));
+    PL_TRY(pack_cheapest(f, budget, best, &gaps));
+    PL_TRY(climb_with_gaps(f, budget, gaps, effort, best));
     if (!best->plan) {
         pl__candidate *least;
         PL_TRY(pl__search_least(f, &least));

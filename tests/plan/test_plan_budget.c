@@ -147,6 +147,33 @@ TEST(plan_minimum_is_packed_once)
     close_lab(&x);
 }
 
+/* A budget below the bytes alive of the smallest list is refused without packing anything, and
+ * remembered; the minimum is the same as without that refusal. */
+TEST(plan_refusals_pack_no_list_that_is_too_large)
+{
+    lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
+    uint64_t least, bound, again;
+
+    CHECK_OK(open_lab(&x, training_graph(x.store, 10, 16, 32)));
+    CHECK_OK(open_lab(&y, training_graph(y.store, 10, 16, 32)));
+    CHECK_OK(pl_budget_bound(x.budget, &bound));
+    CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
+    uint64_t budget = bound + (least - bound) / 2;
+    CHECK(bound < budget && budget < least);
+    CHECK(pl_budget_set(y.budget, budget) == PL_ERR_FIT);
+    CHECK(strstr(pl_error_text(), "no plan found") != NULL);
+    pl_budget_figures f = pl_budget_figures_get(y.budget);
+    CHECK_INT(f.packed, 0);
+    CHECK(!f.minimum_final);
+    CHECK(pl_budget_set(y.budget, budget - 1) == PL_ERR_FIT);
+    CHECK_INT(pl_budget_figures_get(y.budget).asked, f.asked);
+    CHECK_OK(pl_budget_minimum(y.budget, 0, &again));
+    CHECK_INT(again, least);
+
+    close_lab(&x);
+    close_lab(&y);
+}
+
 /* A limit on the host memory of a search leaves fewer plans to choose from, but at least one. */
 TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
 {

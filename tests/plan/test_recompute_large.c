@@ -1,10 +1,13 @@
 /* test_recompute_large.c - the recompute planner's time on steps of very many units. */
 #include "plan/recompute/recompute_check.h"
+#include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
+#include "tests/plan/recompute_made.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* A chain of units with a skip over two of them, and its backward pass. */
@@ -113,4 +116,46 @@ TEST(recompute_time_grows_with_the_number_of_units)
         printf("%u units: %.3f s, %d x: %.3f s\n", 2 * nf, small, TIMES, large);
     CHECK_MSG(large < most * small, "%u units take %.3f s, %d times as many %.3f s", 2 * nf, small,
               TIMES, large);
+}
+
+/* Questions that share a memo have the same answers as questions that do not, and one that differs
+ * from the last one in its effort only does not run the grid again. */
+TEST(recompute_memo_changes_no_plan)
+{
+    enum { N = 6 };
+    static const struct {
+        int percent;
+        uint64_t effort;
+        uint32_t off, settings;
+    } asked[N] = {{60, 0, 0, 0},       {60, 2000000, 0, 0},
+                  {45, 0, 0, 0},       {60, 0, PL_RECOMPUTE_NO_WHOLE, 0},
+                  {45, 1000000, 0, 3}, {60, 4000000, 0, 0}};
+    made *m = make_training(7, 150);
+    pl_recompute_memo *memo;
+    uint64_t all, spent[2] = {0};
+    CHECK_OK(pl_recompute_keep_all(&m->p, &all));
+    CHECK_OK(pl_recompute_memo_new(&memo));
+    for (int i = 0; i < N; i++) {
+        pl_recompute_plan *plan[2];
+        for (int k = 0; k < 2; k++) {
+            pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+            o.budget_bytes = all * (uint64_t)asked[i].percent / 100;
+            o.effort = asked[i].effort;
+            o.off = PL_RECOMPUTE_NO_EXACT | asked[i].off;
+            o.settings = asked[i].settings;
+            o.memo = k ? memo : NULL;
+            uint64_t begin = used_ns();
+            CHECK_OK(pl_recompute_solve(&m->p, &o, &plan[k]));
+            if (i == 1) spent[k] = used_ns() - begin;
+        }
+        CHECK_MSG(plan[0]->n == plan[1]->n &&
+                      memcmp(plan[0]->unit, plan[1]->unit, plan[0]->n * sizeof(uint32_t)) == 0,
+                  "question %d: %g, with a memo %g", i, plan[0]->cost_ns, plan[1]->cost_ns);
+        pl_recompute_plan_free(plan[0]);
+        pl_recompute_plan_free(plan[1]);
+    }
+    CHECK_MSG(spent[1] < spent[0], "%llu ns, with a memo %llu", (unsigned long long)spent[0],
+              (unsigned long long)spent[1]);
+    pl_recompute_memo_free(memo);
+    free(m);
 }

@@ -276,7 +276,8 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
     static const struct {
         uint64_t work, per_mille;
     } round[] = {{0, 0}, {100000000, 1}, {300000000, 1}};
-    enum { MANY = 2000, HOPELESS = 40 }; /* buffers; this part of the limit is missing */
+    enum { MANY = 2000 };                           /* buffers */
+    static const uint64_t hopeless[] = {1, 40, 64}; /* this part of the limit is missing */
     uint64_t limit = o->fits > o->enough ? o->fits : o->enough;
     pl_pack_opts po = PL_PACK_OPTS_INIT;
     po.time_limit_s = o->seconds;
@@ -288,7 +289,7 @@ static pl_status pack(const pl_plan_opts *o, pl_pack_buffer *b, pl_plan *p)
         if (good < o->enough) good = o->enough;
         if (p->arena_bytes <= good || (r == 2 && (o->quick || p->arena_bytes <= o->fits))) break;
         bool many = r && limit && p->n_buffers >= MANY;
-        if (many && p->arena_bytes > limit + limit / HOPELESS) break;
+        if (many && p->arena_bytes > limit + limit / hopeless[r]) break;
         po.seed = o->seed + (uint64_t)r;
         po.work = round[r].work / (o->quick ? 25 : 1);
         po.target = good;

@@ -85,8 +85,8 @@ enum pl_recompute_off {
     PL_RECOMPUTE_NO_WHOLE = 1 << 8,   /* the whole grid: the settings that win most often run */
 };
 
-/* What the settings of the eviction score gave at the last few budgets, for questions about the same
- * problem that differ in their effort only. */
+/* What the settings of the eviction score gave at the last few budgets, for questions about the
+ * same problem that differ in their effort only. */
 typedef struct pl_recompute_memo pl_recompute_memo;
 pl_status pl_recompute_memo_new(pl_recompute_memo **out) PL_MUST_USE;
 void pl_recompute_memo_free(pl_recompute_memo *memo); /* NULL is fine */
@@ -97,7 +97,8 @@ typedef struct pl_recompute_opts {
                             * unit; 0: none. The first plans are not limited by it */
     double time_limit_s;   /* safety net over everything; 0: none */
     uint64_t seed;
-    uint32_t off; /* enum pl_recompute_off */
+    uint32_t off;      /* enum pl_recompute_off */
+    uint32_t settings; /* of the eviction score to run at most; 0: all that `off` allows */
     /* Plans of the same problem that the caller has, borrowed: plans that fit compete, so that a
      * plan made for a smaller budget is never lost. */
     const pl_recompute_plan *const *pool;

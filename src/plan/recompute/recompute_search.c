@@ -449,7 +449,7 @@ struct pl_recompute_memo {
     struct {
         bool any; /* the entry is set */
         uint64_t budget;
-        uint32_t off;
+        uint32_t off, settings;
         pl__recompute_starts starts;
         pl__recompute_seq seq;
     } entry[MEMOS];
@@ -477,6 +477,7 @@ static pl_status note_grid(const pl__recompute_best *b, const pl__recompute_star
     memo->entry[i].any = true;
     memo->entry[i].budget = b->budget;
     memo->entry[i].off = b->opts->off;
+    memo->entry[i].settings = b->opts->settings;
     memo->entry[i].starts = *st;
     return pl__recompute_seq_copy(&memo->entry[i].seq, &b->seq);
 }
@@ -488,7 +489,7 @@ static pl_status recall_grid(pl__recompute_best *b, pl__recompute_starts *st, bo
     *found = false;
     for (int i = 0; memo && i < MEMOS; i++) {
         if (!memo->entry[i].any || memo->entry[i].budget != b->budget ||
-            memo->entry[i].off != b->opts->off)
+            memo->entry[i].off != b->opts->off || memo->entry[i].settings != b->opts->settings)
             continue;
         *found = true;
         *st = memo->entry[i].starts;
@@ -504,7 +505,7 @@ static pl_status find_starts(pl__recompute_best *b, pl__recompute_sim *sim,
     bool found;
     PL_TRY(recall_grid(b, st, &found));
     if (found) return PL_OK;
-    PL_TRY(pl__recompute_grid(b, sim, UINT32_MAX, st));
+    PL_TRY(pl__recompute_grid(b, sim, b->opts->settings ? b->opts->settings : UINT32_MAX, st));
     return note_grid(b, st);
 }
 
