@@ -4,8 +4,8 @@
  * the search turns it up while the true peak of the resulting list is within the arena's budget.
  * The settings of the knob are the rungs of recompute.h and fine steps between them. They are the
  * same for every budget, so a larger budget considers all lists that a smaller one does. All lists
- * compete; the cheapest list that packs within the budget wins. Where packing leaves gaps, lists for
- * budgets that are smaller by the gaps compete, too.
+ * compete; the cheapest list that packs within the budget wins. Where packing leaves gaps, lists
+ * for budgets that are smaller by the gaps compete, too.
  *
  * Invariant: the returned plan was packed within the budget and passed pl_plan_check (plan.h, P1 to
  * P5). Cost: some tens of questions to the recompute planner, some replays, one to a few packings.
