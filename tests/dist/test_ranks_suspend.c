@@ -59,6 +59,7 @@ TEST(ranks_suspended_under_torchrun_save_and_end_when_it_is_killed)
  * code. Another rank of torchrun is suspended: it hears of the end of the run. */
 TEST(ranks_suspended_processes_of_torchrun_report_the_exit_code)
 {
+    if (!pl_test_long()) SKIP("long");
     WANT_LIB();
     cli_result r = SH("sh", "keys=rank_timeout=1s; (one 0) & a=$!; (one 1) & b=$!; begun; "
                             "kill -STOP $a; late $a $b; wait $a; echo $?; wait $b; echo $?; "
