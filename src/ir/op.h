@@ -220,6 +220,13 @@ typedef struct pl_padding {
 typedef struct pl_plain_product {
     int64_t m, n, k;
     bool tb;
+    /* taps[0] > 0: row i of a is the window around pixel i of images that input 0 holds, channels
+     * innermost: k = taps[0] * taps[1] * channels. A window has as many pixels as `taps`, `apart`
+     * pixels from one to the next, and begins `pad` pixels before its own; pixels outside are 0. b
+     * is [n, taps, channels] if tb, else [channels, taps backwards, n]. */
+    struct {
+        int64_t size[2], taps[2], apart[2], pad[2];
+    } window;
 } pl_plain_product;
 
 typedef struct pl_op pl_op;

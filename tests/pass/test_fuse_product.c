@@ -101,8 +101,23 @@ static void windows(pl_graph *g, const shape *s)
     pl_val w = pl_input(g, "w", PL_TYPE(s->dtype, s->n, 3, 3, s->k)), mean, var;
     pl_val y = pl_conv(g, image(g, "x", s, s->k), w, PL_NO_VAL, &o);
     pl_moments(g, wide(g, y), PL_AXIS(0) | PL_AXIS(1) | PL_AXIS(2), false, &mean, &var);
+    pl_output(g, "y", y);
     pl_output(g, "mean", mean);
     pl_output(g, "var", var);
+}
+
+/* The gradient of a convolution's input, behind it the gradient of an activation. Padding differs
+ * at the two ends, and the taps are not neighbours. */
+static void window_slopes(pl_graph *g, const shape *s)
+{
+    pl_conv_opts o = {.pad_lo = {2, 1}, .pad_hi = {0, 3}, .dilation = {1, 2}};
+    pl_val w = pl_input(g, "w", PL_TYPE(s->dtype, s->k, 3, 3, s->n));
+    pl_val x = image(g, "x", s, s->k), z = image(g, "z", s, s->n);
+    pl_val d = wide(g, pl_conv_transpose(g, x, w, PL_NO_VAL, &o, NULL));
+    pl_val zero = pl_fill(g, PL_TYPE(PL_F32, 2, s->side, s->side, s->n), 0);
+    pl_val v = pl_select(g, pl_gt(g, wide(g, z), zero), d, zero);
+    pl_output(g, "g", pl_cast(g, v, s->dtype));
+    pl_output(g, "bias", pl_sum(g, v, PL_AXIS(0) | PL_AXIS(1) | PL_AXIS(2), false));
 }
 
 /* ---- which ------------------------------------------------------------------------------ */
@@ -146,7 +161,10 @@ static const struct {
     {"maps alone", maps_alone, {12, 128, 64, PL_BF16}, 1, false, false},
     {"read before", read_before, {12, 128, 64, PL_BF16}, 1, false, false},
     {"shifted", shifted, {12, 128, 64, PL_BF16}, 1, false, false},
-    {"windows", windows, {12, 128, 64, PL_BF16}, 1, false, false},
+    {"windows", windows, {12, 128, 64, PL_BF16}, 1, true, true},
+    {"windows of odd channels", windows, {12, 128, 72, PL_BF16}, 1, false, false},
+    {"many windows", windows, {4, 128, 320, PL_BF16}, 1, false, false},
+    {"windows of a gradient", window_slopes, {12, 128, 64, PL_BF16}, 1, true, false},
 };
 
 /* The unit computes and stores what its parts do; its product's operands come first. */
@@ -272,5 +290,23 @@ TEST(device_products_with_sums_match_kernels_apart)
         joined += a + b;
     }
     printf("%d of 12 products are one kernel with their sums\n", joined);
+    CHECK(joined > 0);
+}
+
+TEST(device_convolutions_with_sums_match_kernels_apart)
+{
+    static const shape shapes[] = {{160, 64, 64, PL_BF16},  {160, 128, 128, PL_F16},
+                                   {151, 200, 64, PL_BF16}, {131, 136, 192, PL_F16},
+                                   {240, 64, 64, PL_BF16},  {97, 256, 128, PL_BF16}};
+    const char *device = getenv("PL_TEST_DEVICE");
+    int joined = 0;
+    if (!device || strcmp(device, "cuda") != 0) SKIP("needs a GPU");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        bool a = false, b = false;
+        check_numbers(windows, &shapes[i], &a);
+        check_numbers(window_slopes, &shapes[i], &b);
+        joined += a + b;
+    }
+    printf("%d of 12 convolutions are one kernel with their sums\n", joined);
     CHECK(joined > 0);
 }

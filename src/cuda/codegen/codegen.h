@@ -68,9 +68,12 @@ typedef struct pl_code {
  * have no elements gives no kernels. */
 pl_status pl_code_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_code *out) PL_MUST_USE;
 /* Rows and columns of a tile of the product, and tiles in flight: what the maps of its operands
- * need. */
+ * need. Of windows (pl_plain_product) also: pixels that a tile reads of the images in one line,
+ * gaps of zeros included, and zeros behind each row and each image of the line
+ * (cuda/conv/windows.cuh); `stages` are those of the line. */
 typedef struct pl_code_tiles {
-    int32_t bm, bn, stages;
+    int32_t bm, bn, stages, filters; /* filters: stages of the filter */
+    int64_t range, gap[2];
 } pl_code_tiles;
 /* The same for a group that begins with a product (ir/group/product.h, codegen_product.c): the
  * first kernel has the maps of the product's operands as further arguments. ERR_UNSUPPORTED: the

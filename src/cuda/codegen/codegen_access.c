@@ -207,7 +207,7 @@ void pl_cg_load(pl_cg *w, int k, const char *to, const char *base)
     const pl_cg_operand *o = &w->p->op[k];
     const char *mem = pl_cg_mem(o->dtype);
     if (k == w->tile) {
-        pl_cg_put(w, "%s = product_::at(sh_, (int)(r_ - base_), x_);\n", to);
+        pl_cg_put(w, "%s = product_::at(result_, (int)(r_ - base_), x_);\n", to);
         return;
     }
     switch (pl_cg_access_of(w->p, o, w->p->vec)) {

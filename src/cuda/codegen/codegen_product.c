@@ -19,29 +19,74 @@
 #include <string.h>
 
 PL_EMBED(product, "src/cuda/matmul/warpgroup.cuh");
+PL_EMBED(windows, "src/cuda/conv/windows.cuh");
 
 enum { LANES = 128, VEC = 8, BLOCKS = 264, STAGES = 3 };
+enum { SHARED = 115712 }; /* two blocks fit a multiprocessor */
 
 static uint32_t shared_bytes(const pl_code_tiles *t)
 {
-    return (uint32_t)(1024 + t->stages * (t->bm + t->bn) * 128 + t->bm * t->bn * 2 +
-                      16 * t->stages);
+    int64_t line = (t->range * 128 + 1023) & ~(int64_t)1023;
+    int64_t head = t->range ? t->stages * line + t->filters * t->bn * 128 + 16 * t->filters
+                            : t->stages * (t->bm + t->bn) * 128;
+    return (uint32_t)(1024 + head + t->bm * t->bn * 2 + 16 * t->stages);
 }
 
-/* Tiles whose product takes 64 registers of a thread, so that sums stay in registers beside it, and
- * stages for which two blocks fit a multiprocessor. */
-static pl_code_tiles tiles_of(const pl_plain_product *p)
+static int64_t larger(int64_t a, int64_t b)
 {
-    return p->n > 64 ? (pl_code_tiles){64, 128, STAGES} : (pl_code_tiles){128, 64, STAGES};
+    return a > b ? a : b;
+}
+
+static bool set_line(const pl_plain_product *p, pl_code_tiles *t)
+{
+    int64_t reach[2];
+    for (int d = 0; d < 2; d++) {
+        reach[d] = (p->window.taps[d] - 1) * p->window.apart[d];
+        t->gap[d] = larger(p->window.pad[d], reach[d] - p->window.pad[d]);
+    }
+    t->range = t->bm + reach[0] * (p->window.size[1] + t->gap[1]) + reach[1];
+    return t->range <= 1024 && shared_bytes(t) <= SHARED;
+}
+
+/* Sets tiles and stages for which two blocks fit a multiprocessor. Sums stay in registers beside a
+ * product that takes 64 of a thread; windows, which read the filter again for each tile, take 128
+ * where a line of so many pixels fits. Returns false where nothing fits. */
+static bool set_tiles(const pl_plain_product *p, pl_code_tiles *t)
+{
+    static const pl_code_tiles wide[] = {{.bm = 128, .bn = 128, .stages = 2, .filters = 2},
+                                         {.bm = 128, .bn = 128, .stages = 1, .filters = 3},
+                                         {.bm = 64, .bn = 128, .stages = 2, .filters = 3},
+                                         {.bm = 64, .bn = 128, .stages = 1, .filters = 3}};
+    static const pl_code_tiles thin[] = {{.bm = 128, .bn = 64, .stages = 2, .filters = 3},
+                                         {.bm = 128, .bn = 64, .stages = 1, .filters = 3}};
+    const pl_code_tiles *list = p->n > 64 ? wide : thin;
+    size_t n = p->n > 64 ? sizeof wide / sizeof *wide : sizeof thin / sizeof *thin;
+    *t = p->n > 64 ? (pl_code_tiles){.bm = 64, .bn = 128, .stages = STAGES}
+                   : (pl_code_tiles){.bm = 128, .bn = 64, .stages = STAGES};
+    if (p->window.taps[0] == 0) return true;
+    for (size_t i = 0; i < n; i++) {
+        *t = list[i];
+        if (set_line(p, t)) return true;
+    }
+    return false;
+}
+
+/* Rows of the product, those of windows in gaps included. */
+static int64_t positions(const pl_plain_product *p, const pl_code_tiles *t)
+{
+    if (!t->range) return p->m;
+    const int64_t *size = p->window.size;
+    return p->m / (size[0] * size[1]) * (size[0] + t->gap[0]) * (size[1] + t->gap[1]);
 }
 
 /* Sets the chunks in flight: as many as registers beside the sums allow. Returns whether values
  * that stay the same down a column fit the registers beside a product; if not, they are read again
  * for every tile. A spilled register would take memory of every thread that the GPU can hold. */
-static bool set_unroll(pl_cg_pass *p, const int *dep)
+static bool set_unroll(pl_cg_pass *p, const pl_code_tiles *t, const int *dep)
 {
-    enum { PRODUCT = 64, OTHERS = 34, ADDRESS = 3, MOST = 214, BESIDE = 214 };
-    int stays = PRODUCT + OTHERS, moves = 0;
+    enum { OTHERS = 34, ADDRESS = 3 };
+    const int sums = t->bm * t->bn / LANES, most = t->range ? 198 : 214;
+    int stays = sums + OTHERS, moves = 0;
     for (int s = 0; s < p->n_sink; s++) {
         if (p->sink[s].kind == PL_FUSED_STORE) moves += VEC / 2, stays += ADDRESS;
         if (p->sink[s].kind != PL_FUSED_REDUCE || pl_cg_twin(p, s) != s) continue;
@@ -55,9 +100,8 @@ static bool set_unroll(pl_cg_pass *p, const int *dep)
         else
             stays += VEC;
     }
-    for (p->unroll = 4; p->unroll > 1 && stays - PRODUCT + p->unroll * moves > MOST;)
-        p->unroll /= 2;
-    return stays <= BESIDE;
+    for (p->unroll = 4; p->unroll > 1 && stays - sums + p->unroll * moves > most;) p->unroll /= 2;
+    return stays <= most;
 }
 
 /* ---- the pass ---------------------------------------------------------------------------- */
@@ -80,8 +124,9 @@ static pl_status lay_out(pl_cg_group *k, const pl_plain_product *m, pl_code_tile
     PL_TRY(pl_cg_lay(p, &k->f, k->a));
     if (p->first[PL_CG_ALONG] != 0 || p->size[PL_CG_INNER] != m->n || p->wide)
         return refuse("its readings");
-    *t = tiles_of(m);
-    int64_t tiles = pl_cg_ceil(m->n, t->bn), rows = pl_cg_ceil(m->m, t->bm);
+    if (!set_tiles(m, t)) return refuse("its windows");
+    int64_t tiles = pl_cg_ceil(m->n, t->bn), rows = pl_cg_ceil(positions(m, t), t->bm);
+    if (positions(m, t) > INT32_MAX - t->bm) return refuse("its size");
     p->vec = VEC;
     p->tx = t->bn / VEC;
     p->ty = LANES / p->tx;
@@ -113,12 +158,65 @@ static void put_columns(pl_cg *w, const int *lvl, const int *dep)
     pl_cg_hoist(w, lvl, dep, 0);
 }
 
-static void put_tile(pl_cg *w, const int *lvl, const int *dep, bool columns)
+static void put_tile(pl_cg *w, const int *lvl, const int *dep, bool columns, bool line)
 {
-    pl_cg_put(w, "const I base_ = m_ * BM, end_ = A_ - base_ < BM ? A_ : base_ + BM;\nI row_ = "
-                 "base_ + y_;\n");
+    if (line)
+        pl_cg_put(w, "const I base_ = image_.results(m_ * BM), next_base_ = image_.results(m_ * BM "
+                     "+ BM), end_ = next_base_ < A_ ? next_base_ : A_;\n");
+    else
+        pl_cg_put(w, "const I base_ = m_ * BM, end_ = A_ - base_ < BM ? A_ : base_ + BM;\n");
+    pl_cg_put(w, "I row_ = base_ + y_;\n");
     if (columns) put_columns(w, lvl, dep);
     pl_cg_rows(w, lvl, dep, put_index, "_Pragma(\"unroll 1\") ");
+}
+
+/* Declares the product's type, its shared memory and where its result lies there. */
+static void put_type(pl_cg *w, const pl_plain_product *m, const pl_code_tiles *t)
+{
+    if (!t->range) {
+        pl_cg_put(w,
+                  "typedef p_product<%d, BN, %d, %d> product_;\nP_LARGE(raw_);\n"
+                  "unsigned char *const sh_ = product_::begin(raw_), *const result_ = sh_ + "
+                  "product_::TILE;\n",
+                  t->bm / 64, !m->tb, t->stages);
+        return;
+    }
+    pl_cg_put(w, "typedef p_windows<%d, BN, %d, %d, %d> product_;\nconst p_image image_ = {",
+              t->bm / 64, !m->tb, t->stages, t->filters);
+    const int64_t *size = m->window.size, *taps = m->window.taps, *apart = m->window.apart;
+    const int64_t fields[] = {size[0],
+                              size[1],
+                              size[0] + t->gap[0],
+                              size[1] + t->gap[1],
+                              t->gap[0] - m->window.pad[0],
+                              t->gap[1] - m->window.pad[1],
+                              taps[0],
+                              taps[1],
+                              apart[0],
+                              apart[1],
+                              m->k / (taps[0] * taps[1]) / 64,
+                              t->range};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        pl_cg_put(w, "%sa.s[%d]", i ? ", " : "", pl_cg_size(w, fields[i]));
+    pl_cg_put(w, "};\nP_LARGE(raw_);\nunsigned char *const sh_ = product_::begin(raw_, image_), "
+                 "*const result_ = sh_ + product_::tile(image_);\n");
+}
+
+/* Writes what the warpgroups that copy do, and begins what the one that multiplies does. */
+static void put_copies(pl_cg *w, const pl_plain_product *m, const pl_code_tiles *t)
+{
+    if (!t->range) {
+        pl_cg_put(w,
+                  "if (threadIdx.x >= %d) {\np_fewer_registers();\nproduct_::load(sh_, &ma_, &mb_, "
+                  "tile_, part_, parts_, rows_, a.s[%d]);\n} else {\np_more_registers();\n",
+                  LANES, pl_cg_size(w, pl_cg_ceil(m->k, 64)));
+        return;
+    }
+    int64_t apart = m->tb ? m->k / (m->window.taps[0] * m->window.taps[1]) : m->n;
+    pl_cg_put(w,
+              "if (threadIdx.x >= %d) {\np_loader_registers();\nproduct_::load(sh_, image_, &ma_, "
+              "&mb_, tile_, part_, parts_, rows_, a.s[%d]);\n} else {\np_multiplier_registers();\n",
+              LANES, pl_cg_size(w, apart));
 }
 
 static void put_head(pl_cg *w, const pl_plain_product *m, const pl_code_tiles *t)
@@ -131,24 +229,18 @@ static void put_head(pl_cg *w, const pl_plain_product *m, const pl_code_tiles *t
               2 * LANES);
     pl_cg_put(w, "enum { V = %d, X = %d, Y_ = %d, BM = %d, BN = %d };\n", VEC, p->tx, p->ty, t->bm,
               t->bn);
-    pl_cg_put(w, "typedef p_product<%d, BN, %d, %d> product_;\nP_LARGE(raw_);\n", t->bm / 64,
-              !m->tb, t->stages);
-    pl_cg_put(w, "unsigned char *const sh_ = product_::begin(raw_);\n");
+    put_type(w, m, t);
     pl_cg_put(w,
               "const I A_ = a.s[%d], N_ = a.s[%d], o_ = 0, tiles_ = a.s[%d], parts_ = a.s[%d], "
-              "rows_ = a.s[%d], blocks_ = a.s[%d];\n",
+              "rows_ = a.s[%d];\n",
               pl_cg_size(w, m->m), pl_cg_size(w, m->n), pl_cg_size(w, p->tiles),
-              pl_cg_size(w, p->parts), pl_cg_size(w, pl_cg_ceil(m->m, t->bm)),
-              pl_cg_size(w, pl_cg_ceil(m->k, 64)));
+              pl_cg_size(w, p->parts), pl_cg_size(w, pl_cg_ceil(positions(m, t), t->bm)));
     pl_cg_put(w, "const I part_ = (I)blockIdx.x / tiles_, tile_ = (I)blockIdx.x - part_ * tiles_;\n"
                  "(void)o_;\n");
-    pl_cg_put(w,
-              "if (threadIdx.x >= %d) {\np_fewer_registers();\nproduct_::load(sh_, &ma_, &mb_, "
-              "tile_, part_, parts_, rows_, blocks_);\n} else {\np_more_registers();\n",
-              LANES);
+    put_copies(w, m, t);
     pl_cg_put(w, "const int x_ = (int)threadIdx.x %% X, y_ = (int)threadIdx.x / X;\n"
                  "I e_ = (tile_ * X + x_) * V;\nconst bool on_ = e_ < N_;\nif (!on_) e_ = 0;\n"
-                 "product_ next_ = {0, 0};\n");
+                 "product_ next_ = {};\n");
 }
 
 /* Combines the sums of the Y threads of a column. */
@@ -160,7 +252,7 @@ static void put_totals(pl_cg *w)
         const pl_cg_sink *k = &p->sink[s];
         if (k->kind != PL_FUSED_REDUCE || pl_cg_twin(p, s) != s) continue;
         const char *acc = pl_cg_acc(p->instr[k->src].dtype, k->reduce);
-        pl_cg_put(w, "{\n%s *const sm_ = (%s *)(sh_ + product_::TILE);\n", acc, acc);
+        pl_cg_put(w, "{\n%s *const sm_ = (%s *)result_;\n", acc, acc);
         pl_cg_own(w, s);
         pl_cg_put(w,
                   "p_meet<%d>(0);\n_Pragma(\"unroll\") for (int j = 0; j < V; j++) sm_[y_ * BN + "
@@ -198,9 +290,10 @@ static pl_status write(pl_cg_pass *p, const pl_plain_product *m, const pl_code_t
         if (head->out >= 0) snprintf(w->keep, sizeof w->keep, "q%d[u]", i);
     }
     w->dep = dep;
-    bool early = set_unroll(p, dep);
+    bool early = set_unroll(p, t, dep);
     pl_cg_put(w, "#define P_TYPE \"%s\"\n", head->dtype == PL_BF16 ? "bf16" : "f16");
     pl_str_add(&w->body, product);
+    if (t->range) pl_str_add(&w->body, windows);
     put_head(w, m, t);
     pl_cg_dividers(w);
     pl_cg_pointers(w);
@@ -211,11 +304,13 @@ static pl_status write(pl_cg_pass *p, const pl_plain_product *m, const pl_code_t
     pl_cg_coords(w, PL_CG_INNER, 0, pl_cg_rank(p, PL_CG_INNER), "e_", "i");
     if (early) put_columns(w, lvl, dep);
     pl_cg_accumulators(w);
-    pl_cg_put(w,
-              "for (I m_ = part_; m_ < rows_; m_ += parts_) {\nnext_.multiply(sh_, blocks_);\n"
-              "p_meet<%d>(0);\nif (on_) {\n",
-              LANES);
-    put_tile(w, lvl, dep, !early);
+    pl_cg_put(w, "for (I m_ = part_; m_ < rows_; m_ += parts_) {\n");
+    if (t->range)
+        pl_cg_put(w, "next_.multiply(sh_, image_, m_);\n");
+    else
+        pl_cg_put(w, "next_.multiply(sh_, a.s[%d]);\n", pl_cg_size(w, pl_cg_ceil(m->k, 64)));
+    pl_cg_put(w, "p_meet<%d>(0);\nif (on_) {\n", LANES);
+    put_tile(w, lvl, dep, !early, t->range > 0);
     pl_cg_put(w, "}\np_meet<%d>(0);\n}\n", LANES);
     put_totals(w);
     pl_cg_put(w, "}\n}\n");

@@ -141,9 +141,9 @@ template <int MI, int BN, int TB, int S> struct p_product {
                     *to = p_pack(d[m][4 * j + 2 * up], d[m][4 * j + 2 * up + 1]);
                 }
     }
-    // Eight neighbours of row r of the tile, from column 8 c on.
-    DEV_IN static p_vec<p_u16, 8> at(const unsigned char *sh, int r, int c)
+    // Eight neighbours of row r of a tile, from column 8 c on.
+    DEV_IN static p_vec<p_u16, 8> at(const unsigned char *tile, int r, int c)
     {
-        return *(const p_vec<p_u16, 8> *)(sh + TILE + r * BN * 2 + ((c ^ (r & 7)) * 16));
+        return *(const p_vec<p_u16, 8> *)(tile + r * BN * 2 + ((c ^ (r & 7)) * 16));
     }
 };

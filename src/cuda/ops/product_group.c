@@ -67,6 +67,11 @@ typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void 
                            const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
+static int64_t taps_of(const pl_plain_product *m)
+{
+    return m->window.taps[0] ? m->window.taps[0] * m->window.taps[1] : 1;
+}
+
 /* Describes a row-major matrix of which 64 columns of `rows` rows are copied at a time. */
 static pl_status encode(encode_fn *fn, const prepared *k, const void *at, int64_t height,
                         int64_t width, int rows, pl_cuda_map *out)
@@ -87,17 +92,53 @@ static pl_status encode(encode_fn *fn, const prepared *k, const void *at, int64_
     return PL_OK;
 }
 
+typedef CUresult line_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                         const cuuint64_t *, const int *, const int *, cuuint32_t, cuuint32_t,
+                         const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                         CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* Describes images as one line of pixels with gaps of zeros before each row and each image
+ * (cuda/conv/windows.cuh), of which 64 channels of `range` pixels are copied at a time. */
+static pl_status encode_line(const prepared *k, const void *at, pl_cuda_map *out)
+{
+    const pl_plain_product *m = &k->m;
+    const int64_t *size = m->window.size, channels = m->k / taps_of(m);
+    line_fn *fn;
+    void *entry;
+    CUtensorMap map;
+    const cuuint64_t dim[4] = {(cuuint64_t)channels, (cuuint64_t)size[1], (cuuint64_t)size[0],
+                               (cuuint64_t)(m->m / (size[0] * size[1]))},
+                     stride[3] = {dim[0] * 2, dim[0] * dim[1] * 2, dim[0] * dim[1] * dim[2] * 2};
+    const int before[2] = {-(int)k->tiles.gap[1], -(int)k->tiles.gap[0]}, after[2] = {0, 0};
+    const cuuint32_t step[4] = {1, 1, 1, 1};
+    PL_TRY(pl_cuda_driver("cuTensorMapEncodeIm2col", 12000, &entry));
+    memcpy(&fn, &entry, sizeof fn);
+    CUresult rc =
+        fn(&map,
+           k->dtype == PL_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+           4, (void *)(uintptr_t)at, dim, stride, before, after, 64, (cuuint32_t)k->tiles.range,
+           step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (rc != CUDA_SUCCESS)
+        return pl_cuda_driver_failed(rc, "cuTensorMapEncodeIm2col", __FILE__, __LINE__);
+    memcpy(out, &map, sizeof map);
+    return PL_OK;
+}
+
 static pl_status run_joined(const prepared *k, const void *const *in, void *const *out, void *work)
 {
     pl_cuda_map map[2];
     encode_fn *fn;
     void *entry;
     const pl_plain_product *m = &k->m;
+    const void *b = in[k->at[1]];
     PL_TRY(pl_cuda_driver("cuTensorMapEncodeTiled", 12000, &entry));
     memcpy(&fn, &entry, sizeof fn);
-    PL_TRY(encode(fn, k, in[k->at[0]], m->m, m->k, k->tiles.bm, &map[0]));
-    PL_TRY(m->tb ? encode(fn, k, in[k->at[1]], m->n, m->k, k->tiles.bn, &map[1])
-                 : encode(fn, k, in[k->at[1]], m->k, m->n, 64, &map[1]));
+    PL_TRY(k->tiles.range ? encode_line(k, in[k->at[0]], &map[0])
+                          : encode(fn, k, in[k->at[0]], m->m, m->k, k->tiles.bm, &map[0]));
+    /* without tb the taps of a window are columns of b, not rows */
+    PL_TRY(m->tb ? encode(fn, k, b, m->n, m->k, k->tiles.bn, &map[1])
+                 : encode(fn, k, b, m->k / taps_of(m), m->n * taps_of(m), 64, &map[1]));
     return pl_cuda_code_run(k->joined, in, out, work, map);
 }
 
@@ -235,13 +276,18 @@ static pl_status time_both(const pl_graph *g, const pl_unit *u, const prepared *
 static pl_status choose(const pl_graph *g, const pl_unit *u, uint32_t product,
                         pl_cuda_prepare_fn *head, pl_code_key text, prepared *k, float *ms)
 {
-    char key[200];
+    char key[300];
     const pl_plain_product *m = &k->m;
     pl_cuda_timed t = {0, 0};
-    snprintf(key, sizeof key,
-             "joined:%s:%s:%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d:%016" PRIx64 "%016" PRIx64,
-             pl_node_get(g, product)->op->name, pl_dtype_name(k->dtype), m->m, m->n, m->k, m->tb,
-             k->stored, text.hi, text.lo);
+    int used =
+        snprintf(key, sizeof key,
+                 "joined:%s:%s:%" PRId64 "x%" PRId64 "x%" PRId64 ":%d%d:%016" PRIx64 "%016" PRIx64,
+                 pl_node_get(g, product)->op->name, pl_dtype_name(k->dtype), m->m, m->n, m->k,
+                 m->tb, k->stored, text.hi, text.lo);
+    for (int d = 0; d < 2 && m->window.taps[0]; d++)
+        used += snprintf(key + used, sizeof key - (size_t)used,
+                         ":%" PRId64 "k%" PRId64 "d%" PRId64 "p%" PRId64, m->window.size[d],
+                         m->window.taps[d], m->window.apart[d], m->window.pad[d]);
     bool known = pl_cuda_timed_get(key, 2, &t);
     if (!known || t.at == 0) PL_TRY(prepare_apart(g, product, head, k));
     if (!known) {

@@ -488,30 +488,39 @@ static void dw_labels(const pl_call *c, pl_labels *l)
     label(c, l, l->in[0], l->out[0], l->in[1]);
 }
 
-/* Whether every window is one position, so that the convolution is a product over channels. */
-static bool is_pointwise(const pl_window_attr *a, const pl_type *w)
+/* Describes a convolution whose result has the size of its image: in 2-D as a product of windows,
+ * over single pixels as a plain product. back: the data gradient, which reads windows of dy, taps
+ * backwards. Returns false for others. */
+static bool product_of(const pl_window_attr *a, const pl_type *w, const pl_type *x, bool back,
+                       pl_plain_product *out)
 {
-    bool all = a->groups == 1;
-    for (int d = 0; d < w->rank - 2; d++)
-        all &=
-            w->dim[1 + d] == 1 && a->stride.v[d] == 1 && a->pad_lo.v[d] == 0 && a->pad_hi.v[d] == 0;
-    return all;
+    int64_t o = w->dim[0], i = w->dim[w->rank - 1], pixels = x->dim[0];
+    bool same = a->groups == 1, point = true;
+    for (int d = 0; d < w->rank - 2; d++) {
+        int64_t reach = (w->dim[1 + d] - 1) * a->dilation.v[d];
+        same &= a->stride.v[d] == 1 && a->pad_lo.v[d] >= 0 && a->pad_lo.v[d] <= reach &&
+                a->pad_hi.v[d] == reach - a->pad_lo.v[d];
+        point &= w->dim[1 + d] == 1, pixels *= x->dim[1 + d];
+    }
+    *out = (pl_plain_product){pixels, back ? i : o, back ? o : i, !back, {{0}}};
+    if (point || w->rank != 4) return same && point;
+    for (int d = 0; d < 2; d++) {
+        out->window.size[d] = x->dim[1 + d], out->window.taps[d] = w->dim[1 + d];
+        out->window.apart[d] = a->dilation.v[d];
+        out->window.pad[d] = back ? a->pad_hi.v[d] : a->pad_lo.v[d];
+    }
+    out->k *= w->dim[1] * w->dim[2];
+    return same;
 }
 
 static bool conv_product(const pl_call *c, pl_plain_product *out)
 {
-    const pl_type *w = &c->in_type[1];
-    int64_t o = w->dim[0], i = w->dim[w->rank - 1];
-    *out = (pl_plain_product){pl_type_elems(&c->out_type[0]) / (o ? o : 1), o, i, true};
-    return c->n_in == 2 && is_pointwise(c->attr, w);
+    return c->n_in == 2 && product_of(c->attr, &c->in_type[1], c->in_type, false, out);
 }
 
 static bool dx_product(const pl_call *c, pl_plain_product *out)
 {
-    const pl_type *w = &c->in_type[1];
-    int64_t o = w->dim[0], i = w->dim[w->rank - 1];
-    *out = (pl_plain_product){pl_type_elems(&c->out_type[0]) / (i ? i : 1), i, o, false};
-    return is_pointwise(c->attr, w);
+    return product_of(c->attr, &c->in_type[1], c->out_type, true, out);
 }
 
 const pl_op pl_op_conv = {

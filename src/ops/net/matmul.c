@@ -279,7 +279,7 @@ static bool padded(pl_graph *g, const pl_padding *o, const void *attr, const pl_
 static bool plain_product(const pl_call *c, pl_plain_product *out)
 {
     product p = product_of(c);
-    *out = (pl_plain_product){p.m, p.n, p.k, p.tb};
+    *out = (pl_plain_product){p.m, p.n, p.k, p.tb, {{0}}};
     return c->n_in == 2 && p.batch == 1 && c->out_type[0].rank == 2 && !p.ta;
 }
 

@@ -23,8 +23,16 @@
 
 #include <string.h>
 
-/* Products with longer sums are bound by arithmetic: a library's kernel is as good there. */
-enum { MOST_K = 1024 };
+/* Products with longer sums are bound by arithmetic: a library's kernel is as good there. Windows
+ * overlap, so fewer numbers of them are read; their channels come in blocks. */
+enum { MOST_K = 1024, MOST_K_OF_WINDOWS = 2560, CHANNELS = 64 };
+
+static bool length_fits(const pl_plain_product *p)
+{
+    int64_t taps = p->window.taps[0] * p->window.taps[1];
+    if (taps == 0) return p->k % 8 == 0 && p->k <= MOST_K;
+    return p->k % (CHANNELS * taps) == 0 && p->k <= MOST_K_OF_WINDOWS;
+}
 
 /* Whether the value begins at a multiple of 16 bytes: buffers do, views need not. */
 static bool is_aligned(const pl_units *us, uint32_t val)
@@ -47,7 +55,7 @@ static bool is_wanted(const pl_graph *g, const pl_fuse_opts *o, const pl_units *
     pl_node_call(g, u->nodes[0], in, out, &c);
     if (out[0].dtype != PL_BF16 && out[0].dtype != PL_F16) return false;
     if ((int64_t)pl_type_bytes(&out[0]) < o->product_bytes || !r->op->product(&c, p)) return false;
-    return p->n % 8 == 0 && p->k % 8 == 0 && p->k <= MOST_K && p->n >= 64 &&
+    return p->n % 8 == 0 && p->n >= 64 && length_fits(p) &&
            is_aligned(us, pl_node_in(g, u->nodes[0])[0]) &&
            is_aligned(us, pl_node_in(g, u->nodes[0])[1]);
 }
