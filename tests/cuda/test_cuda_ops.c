@@ -117,6 +117,10 @@ TEST(cuda_ops_depthwise_convolutions_match_the_cpu)
                   "groups=6, stride=[2,1,1], pad_lo=[1,1,1], pad_hi=[1,1,1]"),
         DEPTHWISE("f32[2,31,70]", "f32[2,31,70]", "f32[70,3,1]", "[3]", "[31]",
                   "groups=70, pad_lo=[2], pad_hi=[0]"),
+        DEPTHWISE("f32[2,37,10,6]", "f32[2,37,10,6]", "f32[6,3,3,1]", "[3,3]", "[37,10]",
+                  "groups=6, pad_lo=[1,1], pad_hi=[1,1]"),
+        DEPTHWISE("f32[3,18,9,66]", "f32[3,17,9,66]", "f32[66,3,3,1]", "[3,3]", "[18,9]",
+                  "groups=66, pad_lo=[0,2], pad_hi=[1,0]"),
         DEPTHWISE("f32[1,7,9,3]", "f32[1,3,4,3]", "f32[3,3,3,1]", "[3,3]", "[7,9]",
                   "groups=3, stride=[2,2], dilation=[2,2], pad_lo=[1,1], pad_hi=[1,1]"),
         CUDA_OP_END};

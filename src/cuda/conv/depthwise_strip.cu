@@ -2,7 +2,8 @@
  *
  * A thread owns two neighbouring channels and a tile of ROWS x COLUMNS results. It reads every row
  * of the tile's window once, as f32 in registers, and uses a pixel for all taps that meet it: a
- * filter of 7 x 7 is bound by multiplications, smaller ones by memory. With a stride across, and
+ * filter of 7 x 7 is bound by multiplications, smaller ones by memory. Filters of 3 taps across
+ * read the next row while they use one. With a stride across, and
  * where pairs of channels are not aligned (K is 0), a pixel is read for each tap; the order of sums
  * is the same. The filter of a chunk of channels lies in shared memory. One description serves the
  * forward pass and the data gradient, along each dimension (struct spot): result j reads positions
@@ -14,122 +15,13 @@
  *
  * The filter's gradient: a thread owns two channels and a row of up to K taps. It sums over strips
  * of COLUMNS pixels of one slice of all strips; EVERY is the stride across, 0: any, not aligned.
+ * Filters of 3 x 3 taps in 16 bits are summed over bands of rows (depthwise_bands.cu).
  * Threads of a block add their sums in a fixed order, and a second kernel adds the slices in a
  * fixed order. Sums depend on shapes only.
  */
-#include "cuda/conv/conv.h"
+#include "cuda/conv/depthwise_strip.h"
 #include "cuda/device/launch.h"
 #include "cuda/device/limits.h"
-
-static constexpr int COLUMNS = 7, ROWS = 4, THREADS = 256, SHARED_FLOATS = 10240;
-static constexpr int PAIRS = 64, SUM_PAIRS = 32, BLOCKS = 1056, SUM_BLOCKS = 640, MAX_SLICES = 256;
-
-/* One dimension. from, to: sizes of the side that is read and of the result. */
-typedef struct axis {
-    int from, to, kernel, stride, dilation, pad, every, phases;
-    pl_divisor phase;
-} axis;
-typedef struct strip_shape {
-    axis d[3];
-    int channels, pairs, lanes, rows, n, taps;
-    bool back;      /* the data gradient */
-    uint32_t tiles; /* of all samples, or of one where each has its own filter */
-    pl_divisor across, down, deep;
-    int slices, groups, parts; /* filter's gradient: groups of rows of taps, parts of a row */
-    int64_t step_n, step_tap, step_c;
-} strip_shape;
-
-/* Where a tile lies along one dimension. */
-typedef struct spot {
-    int to, apart;       /* its first result, and the distance to the next one */
-    int at, step;        /* the first position that is read, and the distance to the next one */
-    int taps, first, by; /* number of taps, the first one, and the distance to the next one */
-} spot;
-
-static __device__ __forceinline__ spot place(const axis &a, bool back, int u, int count)
-{
-    uint32_t phase, tile = pl_divmod((uint32_t)u, a.phase, &phase);
-    int j = (int)tile * count;
-    spot p;
-    p.apart = a.phases;
-    p.to = (int)phase + j * a.phases;
-    p.step = a.stride == 1 ? a.dilation : 1;
-    p.taps = a.kernel;
-    p.first = 0;
-    p.by = 1;
-    if (!back) {
-        p.at = p.to * a.stride - a.pad;
-    } else if (a.stride == 1) {
-        p.at = p.to + a.pad - (a.kernel - 1) * a.dilation;
-        p.first = a.kernel - 1;
-        p.by = -1;
-    } else {
-        int shifted = (int)phase + a.pad, left = shifted % a.stride;
-        p.taps = left < a.kernel ? (a.kernel - left + a.stride - 1) / a.stride : 0;
-        p.at = shifted / a.stride + j - (p.taps - 1);
-        p.first = left + a.stride * (p.taps - 1);
-        p.by = -a.stride;
-    }
-    return p;
-}
-
-/* The position that tap k of result p reads, along the first dimension, or -1. */
-static __device__ __forceinline__ int meets(const axis &a, bool back, int p, int k)
-{
-    int q = back ? p + a.pad - k * a.dilation : p * a.stride + k * a.dilation - a.pad;
-    if (back && a.stride != 1) {
-        if (q < 0 || q % a.stride) return -1;
-        q /= a.stride;
-    }
-    return q >= 0 && q < a.from ? q : -1;
-}
-
-/* The channels of a pixel; both: the thread's second channel is one of them. */
-typedef struct pairing {
-    int channels;
-    bool both;
-} pairing;
-
-/* An unsigned type of the bytes of a pair, because the compiler waits for a load before it puts
- * halves of a register together. */
-template <typename T> struct pair_word {
-    typedef uint32_t type;
-};
-template <> struct pair_word<float> {
-    typedef uint64_t type;
-};
-
-/* Reads N pixels of a line of `size`, `step` apart from `at` on; pixels outside are 0. All loads
- * are issued before the first one is used. */
-template <typename T, int N, bool ALIGNED>
-static __device__ __forceinline__ void read_line(const T *line, int at, int step, int size,
-                                                 pairing a, float2 *out)
-{
-    typedef typename pair_word<T>::type word;
-    word raw[N];
-    const T *p = line + (int64_t)at * a.channels;
-    int64_t by = (int64_t)step * a.channels;
-#pragma unroll
-    for (int i = 0; i < N; i++, p += by) {
-        raw[i] = 0;
-        if ((unsigned)(at + i * step) >= (unsigned)size) continue;
-        if (ALIGNED) {
-            raw[i] = *reinterpret_cast<const word *>(p);
-        } else {
-            pl_pack<T, 2> one;
-            one.v[0] = p[0];
-            one.v[1] = a.both ? p[1] : pl_elem<T>::put(0);
-            memcpy(&raw[i], &one, sizeof one);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        pl_pack<T, 2> two;
-        memcpy(&two, &raw[i], sizeof two);
-        out[i].x = pl_elem<T>::get(two.v[0]);
-        out[i].y = pl_elem<T>::get(two.v[1]);
-    }
-}
 
 /* Copies the filter of a chunk of channels to shared memory as [tap][line], in the order in which
  * it lies in memory. */
@@ -195,6 +87,39 @@ static __device__ __forceinline__ void tile_sums(const strip_shape &s, pairing a
     }
 }
 
+/* The same for a filter whose rows have K taps, without a stride across: a row is loaded while the
+ * row above it is used. */
+template <typename T, int K>
+static __device__ __forceinline__ void
+tile_sums_ahead(const strip_shape &s, pairing a, const T *image, const float *filter, int line,
+                const spot &y, const spot &x, float2 (*sum)[COLUMNS])
+{
+    enum { N = COLUMNS - 1 + K };
+    const axis &v = s.d[1], &h = s.d[2];
+    int n = (ROWS - 1) * v.every + y.taps, pitch = h.from * s.channels;
+    bool here = (unsigned)y.at < (unsigned)v.from;
+    typename pair_word<T>::type raw[N];
+    if (here) load_line<T, N, true>(image + (int64_t)y.at * pitch, x.at, x.step, h.from, a, raw);
+    for (int i = 0; i < n; i++) {
+        float2 in[N];
+        int next = y.at + (i + 1) * y.step;
+        bool now = here;
+        if (now) as_floats<T, N>(raw, in);
+        here = i + 1 < n && (unsigned)next < (unsigned)v.from;
+        if (here)
+            load_line<T, N, true>(image + (int64_t)next * pitch, x.at, x.step, h.from, a, raw);
+        if (!now) continue;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            int k = i - r * v.every;
+            if (k < 0 || k >= y.taps) continue;
+            const float *f = filter + ((y.first + k * y.by) * h.kernel + x.first) * line;
+#pragma unroll
+            for (int m = 0; m < K; m++) add_tap(f + m * x.by * line, in + m, sum[r]);
+        }
+    }
+}
+
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ void write_tile(const strip_shape &s, pairing a, T *to,
                                                   const T *bias, int c, const spot &y,
@@ -226,7 +151,7 @@ static __device__ __forceinline__ void write_tile(const strip_shape &s, pairing 
 }
 
 /* Forward and the data gradient. grid: (groups of tiles, chunks of channels, samples or 1) */
-template <typename T, int K>
+template <typename T, int K, bool AHEAD>
 static __global__ void __launch_bounds__(THREADS, 2)
     tiles(strip_shape s, const T *from, const T *w, const T *bias, T *to)
 {
@@ -255,9 +180,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
             for (int k = 0; k < deep.kernel; k++) {
                 int q = meets(deep, s.back, (int)z, k);
                 if (q < 0) continue;
-                tile_sums<T, K>(s, a, from + (sample * deep.from + q) * in_image + c,
-                                filter + k * s.d[1].kernel * s.d[2].kernel * line + 2 * pair, line,
-                                y, x, sum);
+                const T *image = from + (sample * deep.from + q) * in_image + c;
+                const float *f = filter + k * s.d[1].kernel * s.d[2].kernel * line + 2 * pair;
+                if constexpr (AHEAD)
+                    tile_sums_ahead<T, K>(s, a, image, f, line, y, x, sum);
+                else
+                    tile_sums<T, K>(s, a, image, f, line, y, x, sum);
             }
             write_tile<T, K != 0>(s, a, to + (sample * deep.to + z) * out_image + c, bias, c, y, x,
                                   sum);
@@ -359,13 +287,6 @@ static int taps_at_once(const strip_shape *s)
     return taps <= 4 || a->every == 2 ? 3 : taps <= 6 ? 5 : 7;
 }
 
-/* Divides the pairs of channels into equal chunks of at most `most` pairs. */
-static int chunk_of(int channels, int most)
-{
-    int64_t pairs = pl_ceil_div(channels, 2);
-    return (int)pl_ceil_div(pairs, pl_ceil_div(pairs, most));
-}
-
 static void slice(strip_shape *s)
 {
     int lines = s->d[0].kernel * s->d[1].kernel;
@@ -447,11 +368,16 @@ extern "C" size_t pl_depthwise_strip_work(const pl_depthwise *d)
 {
     strip_shape s;
     if (d->conv.kind != PL_CONV_DW || !shape_of(d, &s)) return 0;
-    return sizeof(float) * (size_t)s.slices * (size_t)s.taps * (size_t)s.channels *
+    int slices = s.slices;
+    if (pl_depthwise_bands_take(d)) {
+        pl_depthwise_band(&s);
+        if (s.slices > slices) slices = s.slices;
+    }
+    return sizeof(float) * (size_t)slices * (size_t)s.taps * (size_t)s.channels *
            (size_t)(d->step_n ? s.n : 1);
 }
 
-template <typename T, int K>
+template <typename T, int K, bool AHEAD = false>
 static void launch_tiles(const strip_shape &s, const void *a, const void *b, const void *bias,
                          void *out)
 {
@@ -459,7 +385,7 @@ static void launch_tiles(const strip_shape &s, const void *a, const void *b, con
     int64_t side = pl_grid_side(), deep = samples < side ? samples : side;
     int64_t want = pl_ceil_div(s.tiles, s.lanes), most = pl_ceil_div(BLOCKS, chunks * deep);
     dim3 grid((unsigned)(want < most ? want : most), (unsigned)chunks, (unsigned)deep);
-    PL_LAUNCH((tiles<T, K>), grid, THREADS, sizeof(float) * s.taps * (2 * s.pairs + 2), s,
+    PL_LAUNCH((tiles<T, K, AHEAD>), grid, THREADS, sizeof(float) * s.taps * (2 * s.pairs + 2), s,
               (const T *)a, (const T *)b, (const T *)bias, (T *)out);
 }
 
@@ -476,21 +402,36 @@ static void launch_strips(strip_shape s, const void *a, const void *b, void *out
 }
 
 template <typename T>
-static void launch(const strip_shape &s, int kind, const void *a, const void *b, const void *bias,
-                   void *out, void *work)
+static void launch_bands(strip_shape s, int dtype, const void *a, const void *b, void *out,
+                         void *work)
+{
+    dim3 adders(32, 8);
+    pl_depthwise_band(&s);
+    pl_depthwise_bands(&s, (pl_dtype)dtype, a, b, (float *)work);
+    PL_LAUNCH((join_slices<T>), pl_blocks((int64_t)s.taps * s.channels, 32), adders, 0, s,
+              (const float *)work, (T *)out);
+}
+
+template <typename T>
+static void launch(const strip_shape &s, const pl_depthwise *d, const void *a, const void *b,
+                   const void *bias, void *out, void *work)
 {
     int64_t two = 2 * (int64_t)sizeof(T);
     int every = s.d[2].every, once = taps_at_once(&s);
-    bool sums = kind == PL_CONV_DW;
+    bool sums = d->conv.kind == PL_CONV_DW;
     bool aligned = s.channels % 2 == 0 && pl_widest_at(pl_widest_at(two, a), sums ? b : out) == two;
     if (!sums && !aligned)
         launch_tiles<T, 0>(s, a, b, bias, out);
+    else if (!sums && sizeof(T) == 2 && s.d[2].kernel == 3 && s.d[2].stride == 1)
+        launch_tiles<T, 3, sizeof(T) == 2>(s, a, b, bias, out);
     else if (!sums && once <= 3)
         launch_tiles<T, 3>(s, a, b, bias, out);
     else if (!sums && once == 5)
         launch_tiles<T, 5>(s, a, b, bias, out);
     else if (!sums)
         launch_tiles<T, 7>(s, a, b, bias, out);
+    else if (aligned && pl_depthwise_bands_take(d))
+        launch_bands<T>(s, d->conv.dtype, a, b, out, work);
     else if (!aligned || every > 2)
         launch_strips<T, 1, 0>(s, a, b, out, work);
     else if (every == 2)
@@ -509,11 +450,11 @@ extern "C" pl_status pl_depthwise_strip_run(const pl_depthwise *d, const void *a
     strip_shape s;
     if (!shape_of(d, &s)) PL_BUG("a depthwise convolution that strips do not support");
     if (d->conv.dtype == PL_F32)
-        launch<float>(s, d->conv.kind, a, b, bias, out, work);
+        launch<float>(s, d, a, b, bias, out, work);
     else if (d->conv.dtype == PL_F16)
-        launch<pl_f16>(s, d->conv.kind, a, b, bias, out, work);
+        launch<pl_f16>(s, d, a, b, bias, out, work);
     else
-        launch<pl_bf16>(s, d->conv.kind, a, b, bias, out, work);
+        launch<pl_bf16>(s, d, a, b, bias, out, work);
     PL_CUDA_LAUNCHED("depthwise convolution by strips");
     return PL_OK;
 }
