@@ -38,7 +38,7 @@ $(BUILD)/pl_authors: $(AUTHORS_OBJ) $(PROGRAM) $(BUILD)/libplimsoll.a
 $(BUILD)/odd.so: $(BUILD)/tests/lib/odd_net.o $(BUILD)/tests/lib/odd_recipe.o
 	@$(LINK_SO)
 # Library kernels on a GPU, without the rest of the plug-in: tests/cuda/probe.
-$(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/choice.o device/dnn_graph.o device/dnn_plan.o codegen/codegen_cache.o matmul/% \
+$(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/choice.o device/dnn_graph.o device/dnn_plan.o codegen/codegen_cache.o ops/fill.cu.o matmul/% \
  conv/% attention/%),$(CUDA_OBJ)) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/cuda/probe/*.c)) $(BUILD)/libplimsoll.a
 	$(call say,link $@)
 	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)

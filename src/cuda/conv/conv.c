@@ -10,8 +10,8 @@
  *   the rest (f64, misaligned operands)  the direct kernels
  *
  * Where the kernel of this list is far slower than predicted, the others are timed
- * (device/trial.h): TF32 by own kernels, columns, cuDNN over blocks of pixels (conv_blocks.c),
- * cuDNN's fastest engine.
+ * (device/trial.h): patches on tensor cores (conv_mma.cu), TF32 by own kernels, columns, cuDNN over
+ * blocks of pixels (conv_blocks.c), cuDNN's fastest engine.
  *
  * The tail of a convolution (ops/net/tail.h) is part of cuDNN's plan as far as an engine supports
  * it, and a separate pass after every other kernel.
@@ -359,6 +359,16 @@ static pl_status blocks_run(const pl_call *c, pl_conv_shape p)
     return pl_conv_blocks_run(c->prep, c->in[0], c->in[1], bias, add, c->out[0], c->work);
 }
 
+static pl_status mma_run(const pl_call *c, pl_conv_shape p)
+{
+    if (out_elems(c) == 0) return PL_OK;
+    const void *bias = bias_of(&p, c), *add = add_of(&p, c);
+    const void *given[5] = {c->in[0], c->in[1], c->out[0], bias, add};
+    if (!pl_cuda_aligned(given, 5)) return direct(c, &p);
+    PL_TRY(pl_conv_mma(&p, c->in[0], c->in[1], bias, c->out[0], c->work));
+    return pl_conv_follow(&p, PL_CONV_WITH_BIAS, bias, add, c->out[0]);
+}
+
 /* cuDNN's fastest engine instead of its first one: not for problems whose slow engines take a
  * noticeable part of a second to try. */
 static bool timed_takes(const pl_call *c, const pl_conv_shape *p)
@@ -479,6 +489,22 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
   pl_conv_shape p = tag##_of(c);                                                                   \
   return pl_conv_product_can(&p);                                                                  \
  }                                                                                                 \
+ static bool tag##_mma_can(const pl_call *c)                                                       \
+ {                                                                                                 \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  return !nothing_in(c) && pl_conv_mma_can(&p);                                                    \
+ }                                                                                                 \
+ static pl_status tag##_mma_prepare(const pl_call *c, void **prep, size_t *work_bytes)             \
+ {                                                                                                 \
+  (void)prep;                                                                                      \
+  pl_conv_shape p = tag##_of(c);                                                                   \
+  *work_bytes = pl_conv_mma_work(&p);                                                              \
+  return PL_OK;                                                                                    \
+ }                                                                                                 \
+ static pl_status tag##_mma_run(const pl_call *c)                                                  \
+ {                                                                                                 \
+  return mma_run(c, tag##_of(c));                                                                  \
+ }                                                                                                 \
  static bool tag##_blocks(const pl_call *c)                                                        \
  {                                                                                                 \
   pl_conv_shape p = tag##_of(c);                                                                   \
@@ -508,6 +534,7 @@ static pl_status product_run(const pl_call *c, pl_conv_shape p)
   return timed_prepare(c, tag##_of(c), prep, work_bytes);                                          \
  }                                                                                                 \
  static const pl_kernel tag##_alternatives[] = {                                                   \
+     {"mma", tag##_mma_can, tag##_mma_prepare, NULL, tag##_mma_run},                               \
      {"split", tag##_split_can, tag##_split_prepare, pl_sys_free, tag##_split_run},                \
      {"product", tag##_product_can, tag##_product_prepare, pl_conv_product_release,                \
       tag##_product_run},                                                                          \

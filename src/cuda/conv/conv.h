@@ -81,6 +81,13 @@ size_t pl_conv_thin_work(const pl_conv_shape *c);
 pl_status pl_conv_thin(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
                        void *out, void *work) PL_MUST_USE;
 
+/* Grouped convolutions and first layers in 16 bits on tensor cores: conv_mma.cu. All operands at
+ * multiples of 16 bytes. */
+bool pl_conv_mma_can(const pl_conv_shape *c);
+size_t pl_conv_mma_work(const pl_conv_shape *c);
+pl_status pl_conv_mma(const pl_conv_shape *c, const void *a, const void *b, const void *bias,
+                      void *out, void *work) PL_MUST_USE;
+
 /* columns.cu, in f32 and 16 bits. Tap k of row pixel p reads pixel p * stride + k * step + shift of
  * an image of that size; a pixel has that many bytes. rows: the grid of row pixels, images one
  * after the other. A row ends with `fill` bytes of zeros. */
