@@ -52,6 +52,10 @@ void pl_hub_set_home(pl_hub *h, int rank);        /* the hub is in this rank's p
 bool pl_hub_tend(pl_hub *h, int milliseconds);
 void pl_hub_stop(pl_hub *h, int signal_number); /* every rank is to stop at a step's end */
 void pl_hub_ask(pl_hub *h, int signal_number);  /* passes SIGUSR1 or SIGUSR2 to every rank */
+/* Asks the ranks that have come to report what they do, at once. */
+void pl_hub_request_reports(pl_hub *h);
+/* Returns whether all of them have reported since, or have left. */
+bool pl_hub_has_reports(const pl_hub *h);
 /* Returns what ended the world, for users; "" when all ranks said bye. code: the exit code of this
  * process. */
 const char *pl_hub_verdict(const pl_hub *h, int *code);

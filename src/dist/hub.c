@@ -46,6 +46,7 @@ typedef struct peer {
     int fd; /* -1: none */
     bool greeted, known, left, gone;
     bool ended; /* it sends nothing more, and waits for the others to leave */
+    bool asked; /* a report was requested and has not come */
     int rank, pid;
     char host[64], doing[256];
     uint64_t heard; /* on the hub's clock */
@@ -359,6 +360,12 @@ static void take_bye(pl_hub *h, peer *p, int code)
     if (code > h->code_left && code < 256) h->code_left = code;
 }
 
+static void take_report(peer *p, const char *text)
+{
+    snprintf(p->doing, sizeof p->doing, "%s", text);
+    p->asked = false;
+}
+
 static void take_line(pl_hub *h, peer *p, char *line)
 {
     if (!pl_seal_open(&p->seal, line)) {
@@ -373,7 +380,7 @@ static void take_line(pl_hub *h, peer *p, char *line)
     if (!p->known)
         take_stranger(h, p, line);
     else if (strncmp(line, "beat ", 5) == 0)
-        snprintf(p->doing, sizeof p->doing, "%s", line + 5);
+        take_report(p, line + 5);
     else if (strncmp(line, "limit ", 6) == 0)
         pl_hub_set_limit(h, strtod(line + 6, NULL));
     else if (strncmp(line, "bye ", 4) == 0)
@@ -533,6 +540,19 @@ void pl_hub_ask(pl_hub *h, int signal_number)
     tell_all(h, line);
 }
 
+void pl_hub_request_reports(pl_hub *h)
+{
+    for (int i = 0; i < h->n_peers; i++) h->peers[i].asked = h->peers[i].known;
+    tell_all(h, "report");
+}
+
+bool pl_hub_has_reports(const pl_hub *h)
+{
+    for (int i = 0; i < h->n_peers; i++)
+        if (h->peers[i].asked && !h->peers[i].left && h->peers[i].fd >= 0) return false;
+    return true;
+}
+
 const char *pl_hub_verdict(const pl_hub *h, int *code)
 {
     *code = h->ended ? h->code : h->doubt ? 8 : h->code_left;
@@ -565,36 +585,4 @@ int pl_hub_pid(const pl_hub *h, int rank)
         if (h->peers[i].known && h->peers[i].rank == rank && !h->peers[i].gone)
             return h->peers[i].pid;
     return 0;
-}
-
-/* ---- where a hub is, as text ------------------------------------------------------------ */
-void pl_control_print(const pl_control_at *at, char *out, size_t cap)
-{
-    struct in_addr ip = {at->address[0]};
-    char text[INET_ADDRSTRLEN];
-    inet_ntop(AF_INET, &ip, text, sizeof text);
-    int n =
-        snprintf(out, cap, "%s:%u:%llx", text, (unsigned)at->port, (unsigned long long)at->token);
-    if (!at->keyed || n < 0 || (size_t)n + 2 * PL_KEY_BYTES + 2 > cap) return;
-    out[n] = ':';
-    pl_hex_print(at->key.byte, sizeof at->key.byte, out + n + 1);
-}
-
-bool pl_control_parse(const char *text, pl_control_at *out)
-{
-    char ip[64];
-    int end = 0;
-    unsigned port;
-    unsigned long long token;
-    struct in_addr a;
-    memset(out, 0, sizeof *out);
-    if (sscanf(text, "%63[0-9.]:%u:%llx%n", ip, &port, &token, &end) != 3 || port > 65535)
-        return false;
-    if (inet_pton(AF_INET, ip, &a) != 1) return false;
-    out->address[0] = a.s_addr;
-    out->port = (uint16_t)port;
-    out->token = token;
-    out->keyed = text[end] == ':';
-    return out->keyed ? pl_hex_parse(text + end + 1, out->key.byte, sizeof out->key.byte)
-                      : text[end] == 0;
 }

@@ -303,14 +303,14 @@ typedef struct passed {
 } passed;
 
 /* Ranks that train stop at the end of a step. Ranks that have not begun to train end: starting MPI
- * and planning take seconds on a busy machine, and there is nothing to save. Ranks report what they
- * do every 250 ms, so what they report within HEARD decides. */
+ * and planning take seconds on a busy machine, and there is nothing to save. The reports that the
+ * signal requested decide; a rank that has not answered after HEARD counts as not training. */
 static void pass_stop(pl_hub *hub, passed *p, uint64_t now)
 {
     enum { HEARD = 700000000 }; /* ns */
     if (pl_hub_begun(hub))
         pl_hub_stop(hub, (int)asked);
-    else if (now - p->first > HEARD)
+    else if (pl_hub_has_reports(hub) || now - p->first > HEARD)
         pl_hub_fail(hub, 128 + (int)asked,
                     "stopped by a signal before training began, nothing was saved");
     else
@@ -351,6 +351,7 @@ static void pass_signals(pl_hub *hub, int ranks, pid_t mpirun, passed *p)
     }
     if (times == p->stops) return;
     p->stops = times;
+    pl_hub_request_reports(hub);
     kill(mpirun, SIGCONT);
     signal_ranks(hub, ranks, SIGCONT);
     if (p->first == 0 || p->lost) {

@@ -107,6 +107,14 @@ static void lose_hub(pl_line *l, const char *what)
     leave(l, line, l->rank <= 2, 8);
 }
 
+static void beat(pl_line *l)
+{
+    char what[200] = "", line[256];
+    if (l->doing) l->doing(l->ctx, what, sizeof what);
+    snprintf(line, sizeof line, "beat %s", what);
+    say(l, line);
+}
+
 /* Ignores lines that are not messages of a hub; without a key there may be such lines. */
 static void take_line(pl_line *l, char *line)
 {
@@ -117,6 +125,7 @@ static void take_line(pl_line *l, char *line)
         return;
     }
     if (strcmp(line, "beat") == 0) l->silent = 0;
+    if (strcmp(line, "report") == 0) beat(l);
     if (sscanf(line, "stop %d", &number) == 1 &&
         (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGPIPE))
         kill(getpid(), number);
@@ -150,14 +159,6 @@ void pl_line_on_failure(pl_line *l, void (*fn)(void *ctx, int code, const char *
 }
 
 /* ---- the thread ------------------------------------------------------------------------- */
-static void beat(pl_line *l)
-{
-    char what[200] = "", line[256];
-    if (l->doing) l->doing(l->ctx, what, sizeof what);
-    snprintf(line, sizeof line, "beat %s", what);
-    say(l, line);
-}
-
 /* The hub is in this process: it has reported what happened. */
 static void tend_own(pl_line *l)
 {

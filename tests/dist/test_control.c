@@ -218,7 +218,6 @@ TEST(control_stop_reaches_ranks_that_connect_later)
     close_world(h, fd, 2);
 }
 
-/* A hub of ranks on this machine listens at the loopback address alone. */
 /* A rank in its start has nothing to save; the first rank that trains has. */
 TEST(control_knows_when_training_begins)
 {
@@ -236,6 +235,32 @@ TEST(control_knows_when_training_begins)
     close_world(h, fd, 2);
 }
 
+/* A signal to stop asks all ranks what they do; ranks that have not come have nothing to report. */
+TEST(control_reports_are_complete_when_every_rank_has_answered)
+{
+    pl_hub *h;
+    int fd[2];
+    CHECK(open_world(2, &h, fd));
+    say_all(fd, 2, "beat its start at step 0, no exchange (exchange 0)\n");
+    ctl_tend(h, 50);
+    pl_hub_request_reports(h);
+    for (int i = 0; i < 2; i++) CHECK(ctl_hear(fd[i], "report\n", 500)[0]);
+    ctl_tend(h, 50);
+    CHECK(!pl_hub_has_reports(h));
+    ctl_say(fd[0], "beat its start at step 0, no exchange (exchange 0)\n");
+    ctl_tend(h, 50);
+    CHECK(!pl_hub_has_reports(h) && !pl_hub_begun(h));
+    ctl_say(fd[1], "beat training at step 1, no exchange (exchange 4)\n");
+    ctl_tend(h, 50);
+    CHECK(pl_hub_has_reports(h) && pl_hub_begun(h));
+    close_world(h, fd, 2);
+    CHECK_OK(pl_hub_new(2, false, &h));
+    pl_hub_request_reports(h);
+    CHECK(pl_hub_has_reports(h));
+    pl_hub_free(h);
+}
+
+/* A hub of ranks on this machine listens at the loopback address alone. */
 TEST(control_of_local_ranks_listens_on_loopback)
 {
     pl_hub *h;

@@ -224,6 +224,26 @@ TEST(control_line_understands_every_message)
     }
 }
 
+/* A rank that is asked what it does answers at once; its regular reports are 250 ms apart. */
+TEST(control_line_reports_when_asked)
+{
+    part p = {.stay_ms = 9000};
+    ctl_child c;
+    int fd = play_hub(&p, &c);
+    CHECK(fd >= 0);
+    uint64_t began = pl_sys_now_ns();
+    for (int i = 0; i < 20; i++) {
+        ctl_say(fd, "report\n");
+        CHECK(ctl_hear(fd, "beat training at step 7, all_reduce gradients 0 (exchange 41)\n",
+                       3000)[0]);
+    }
+    double seconds = 1e-9 * (double)(pl_sys_now_ns() - began);
+    CHECK_MSG(seconds < 3.5, "20 reports took %.1f s", seconds);
+    ctl_say(fd, "end 3\n");
+    CHECK_INT(ctl_wait(&c, NULL, 3000), 3);
+    close(fd);
+}
+
 /* Random bytes, and a line longer than the buffer: the rank survives, and reads the next
  * message. */
 TEST(control_line_survives_random_bytes)
