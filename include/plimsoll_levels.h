@@ -53,6 +53,9 @@ PL_API bool pl_run_slot_is_below(const pl_run *r, int slot);
 PL_API pl_status pl_calibrate_link(const char *device, const char *folder, double *up,
                                    double *down) PL_MUST_USE;
 
+/* Returns why the disk level works without io_uring, with threads; NULL: it has io_uring. */
+PL_API const char *pl_io_uring_missing(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,8 +8,10 @@
 #include "tests/lib/graphs.h"
 #include "tests/lib/test.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_SLOTS = 64, STEPS = 3 };
 
@@ -133,7 +135,8 @@ static void check_bits(const low *to, uint64_t seed, int *moves)
     CHECK_OK(pl_compile(make(&a, seed), &o, &a.p));
     CHECK_OK(pl_compile(make(&b, seed), &o, &b.p));
     move_slots(&b, to->level, to->transit);
-    b.levels.only_moves = seed % 3 != 0; /* else recompute, too */
+    b.levels.only_moves = seed % 3 != 0;               /* else recompute, too */
+    if (seed & 1) setenv("PLIMSOLL_IO_URING", "0", 1); /* threads instead of a ring */
 
     CHECK_OK(pl_program_set_levels(b.p, &b.levels, "/tmp"));
     CHECK_OK(pl_program_minimum(b.p, 0, &least));
@@ -143,6 +146,7 @@ static void check_bits(const low *to, uint64_t seed, int *moves)
     CHECK_OK(pl_program_set_budget(b.p, least));
     run_steps(&a, seed);
     run_steps(&b, seed);
+    unsetenv("PLIMSOLL_IO_URING");
 
     CHECK(b.p->plan->arena_bytes <= least);
     CHECK(b.p->plan->level_bytes[to->level] >= b.homes.bytes[to->level]);
@@ -191,6 +195,81 @@ TEST(levels_move_activations_within_a_budget)
         ms = now;
     }
     end(&b);
+}
+
+/* ---- channels ----------------------------------------------------------------------------- */
+static void plain_before(void *ctx, pl_part *part)
+{
+    const pl_bound_unit *m = part->move;
+    char *at = (m->to ? (char *)m->to : (char *)(uintptr_t)m->from) + part->at;
+    part->transfer = (pl_ring_transfer){
+        .memory = at, .at = m->disk_at + part->at, .bytes = part->bytes, .writes = !m->to};
+    ++*(int *)ctx;
+}
+
+static pl_status plain_after(void *ctx, pl_part *part)
+{
+    (void)ctx;
+    PL_FAIL_IF(part->transfer.why, PL_ERR_IO, "part at %d: %s", (int)part->at, part->transfer.why);
+    return PL_OK;
+}
+
+static pl_status run_one(pl_channels *c, pl_bound_unit m)
+{
+    m.move = 1;
+    pl_channels_begin(c, &m);
+    return pl_channels_end_run(c);
+}
+
+static bool fails(pl_status rc, const char *why)
+{
+    return rc == PL_ERR_IO && strstr(pl_error_text(), why);
+}
+
+/* Bytes come back as they went, a file that ends or takes no bytes is an error with its reason, and
+ * the next run works; with a ring and without one. */
+static void check_channels(bool rings, char *out, char *in)
+{
+    enum { BYTES = 9 * PL_PART_BYTES / 2 + 4096 };
+    static const bool used[PL_N_CHANNELS] = {[PL_CHANNEL_READ] = true, [PL_CHANNEL_WRITE] = true};
+    static const pl_part_steps steps = {plain_before, plain_after};
+    const pl_bound_unit write = {.channel = PL_CHANNEL_WRITE, .from = out, .bytes = BYTES};
+    const pl_bound_unit read = {.channel = PL_CHANNEL_READ, .to = in, .bytes = BYTES};
+    pl_channels *c, *shut;
+    int parts = 0, closed = 0;
+    int file = open(pl_test_path("level"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int only_reads = open(pl_test_path("level"), O_RDONLY);
+    CHECK(file >= 0 && only_reads >= 0);
+    CHECK_OK(pl_channels_open(used, file, rings, &steps, &parts, &c));
+    CHECK_OK(pl_channels_open(used, only_reads, rings, &steps, &closed, &shut));
+    for (int i = 0; i < BYTES; i++) out[i] = (char)(i * 37 >> 3);
+
+    CHECK_OK(run_one(c, write));
+    memset(in, 0, BYTES);
+    CHECK_OK(run_one(c, read));
+    CHECK(memcmp(out, in, BYTES) == 0);
+    CHECK_MSG(parts == (rings ? 20 : 10), "%d parts", parts);
+
+    CHECK(fails(run_one(shut, write), "Bad file descriptor"));
+    CHECK_OK(run_one(shut, read));
+    CHECK(ftruncate(file, 3 * PL_PART_BYTES + 512) == 0);
+    CHECK(fails(run_one(c, read), "the file has ended"));
+    CHECK_OK(run_one(c, write));
+    memset(in, 0, BYTES);
+    CHECK_OK(run_one(c, read));
+    CHECK(memcmp(out, in, BYTES) == 0);
+    pl_channels_free(c);
+    pl_channels_free(shut);
+    close(file);
+    close(only_reads);
+}
+
+TEST(levels_channels_move_bytes_and_tell_why_a_file_fails)
+{
+    char *block = malloc(12 * PL_PART_BYTES);
+    check_channels(false, block, block + 6 * PL_PART_BYTES);
+    if (!pl_ring_missing()) check_channels(true, block, block + 6 * PL_PART_BYTES);
+    free(block);
 }
 
 /* ---- rates of links ----------------------------------------------------------------------- */

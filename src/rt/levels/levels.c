@@ -31,22 +31,23 @@ struct pl_levels {
 };
 
 /* ---- the file ----------------------------------------------------------------------------- */
+static pl_status transfer_error(const pl_levels *l, const pl_ring_transfer *t)
+{
+    if (!t->why) return PL_OK;
+    PL_FAIL(PL_ERR_IO,
+            "disk: %s %zu bytes at %llu of the run's file in %s failed: %s; checkpoints are not "
+            "touched",
+            t->writes ? "writing" : "reading", t->bytes - t->done,
+            (unsigned long long)(t->at + t->done), l->dir, t->why);
+}
+
 /* Reads to `to`, or writes from `from`. */
 static pl_status transfer(const pl_levels *l, uint64_t at, void *to, const void *from, size_t bytes)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n =
-            to ? pread(l->file, (char *)to + done, bytes - done, (off_t)(at + done))
-               : pwrite(l->file, (const char *)from + done, bytes - done, (off_t)(at + done));
-        if (n < 0 && errno == EINTR) continue;
-        PL_FAIL_IF(n <= 0, PL_ERR_IO,
-                   "disk: %s %zu bytes at %llu of the run's file in %s failed: %s; checkpoints "
-                   "are not touched",
-                   to ? "reading" : "writing", bytes - done, (unsigned long long)(at + done),
-                   l->dir, n < 0 ? strerror(errno) : "the file has ended");
-        done += (size_t)n;
-    }
-    return PL_OK;
+    pl_ring_transfer t = {
+        .memory = to ? to : (void *)(uintptr_t)from, .at = at, .bytes = bytes, .writes = !to};
+    pl_ring_transfer_run(l->file, &t);
+    return transfer_error(l, &t);
 }
 
 /* Goes past the page cache where the file system can: some accept the flag and refuse to read. */
@@ -85,27 +86,39 @@ static bool is_aligned(const void *p, size_t bytes)
     return (uintptr_t)p % PL_LEVEL_ALIGN == 0 && bytes % PL_LEVEL_ALIGN == 0;
 }
 
+static bool is_in_buffer(const pl_part *part)
+{
+    return part->transfer.memory == part->buffer;
+}
+
 /* Parts begin at multiples of PL_LEVEL_ALIGN of the file, and a value's last block is its own. */
-static pl_status copy_part(void *ctx, const pl_bound_unit *m, uint64_t at, size_t bytes,
-                           void *buffer)
+static void before_part(void *ctx, pl_part *part)
 {
     const pl_levels *l = ctx;
-    char *to = m->to ? (char *)m->to + at : NULL;
-    const char *from = m->from ? (const char *)m->from + at : NULL;
-    size_t whole = pl_level_round_up(bytes);
-    bool plain = !l->direct || is_aligned(to ? to : from, bytes);
+    const pl_bound_unit *m = part->move;
+    char *to = m->to ? (char *)m->to + part->at : NULL;
+    const char *from = m->from ? (const char *)m->from + part->at : NULL;
     if (m->channel == PL_CHANNEL_UP || m->channel == PL_CHANNEL_DOWN) {
-        memcpy(to, from, bytes);
-    } else if (plain) {
-        return transfer(l, m->disk_at + at, to, from, bytes);
-    } else if (to) {
-        PL_TRY(transfer(l, m->disk_at + at, buffer, NULL, whole));
-        memcpy(to, buffer, bytes);
-    } else {
-        memcpy(buffer, from, bytes);
-        memset((char *)buffer + bytes, 0, whole - bytes);
-        return transfer(l, m->disk_at + at, NULL, buffer, whole);
+        memcpy(to, from, part->bytes);
+        return;
     }
+    bool plain = !l->direct || is_aligned(to ? to : from, part->bytes);
+    pl_ring_transfer *t = &part->transfer;
+    t->at = m->disk_at + part->at;
+    t->writes = !to;
+    t->bytes = plain ? part->bytes : pl_level_round_up(part->bytes);
+    t->memory = !plain ? part->buffer : to ? to : (void *)(uintptr_t)from;
+    if (plain || to) return;
+    memcpy(part->buffer, from, part->bytes);
+    memset((char *)part->buffer + part->bytes, 0, t->bytes - part->bytes);
+}
+
+static pl_status after_part(void *ctx, pl_part *part)
+{
+    const pl_ring_transfer *t = &part->transfer;
+    PL_TRY(transfer_error(ctx, t));
+    if (t->bytes && !t->writes && is_in_buffer(part))
+        memcpy((char *)part->move->to + part->at, part->buffer, part->bytes);
     return PL_OK;
 }
 
@@ -126,6 +139,7 @@ uint64_t pl_levels_overhead(const pl_device *dev, const uint64_t bytes[PL_N_LEVE
 pl_status pl_levels_open(const pl_device *dev, const uint64_t bytes[PL_N_LEVELS],
                          const char *disk_dir, pl_levels **out)
 {
+    static const pl_part_steps steps = {before_part, after_part};
     pl_levels *l = pl_sys_alloc(sizeof *l);
     bool used[PL_N_CHANNELS];
     if (!l) return PL_ERR_MEMORY;
@@ -136,7 +150,8 @@ pl_status pl_levels_open(const pl_device *dev, const uint64_t bytes[PL_N_LEVELS]
     pl_status rc = PL_OK;
     if (bytes[PL_LEVEL_HOST]) rc = dev->host_alloc(bytes[PL_LEVEL_HOST], &l->host);
     if (rc == PL_OK && bytes[PL_LEVEL_DISK]) rc = open_file(l, disk_dir ? disk_dir : ".");
-    if (rc == PL_OK) rc = pl_channels_open(used, copy_part, l, &l->channels);
+    /* without O_DIRECT the system copies as it answers, and a ring gains nothing */
+    if (rc == PL_OK) rc = pl_channels_open(used, l->file, l->direct, &steps, l, &l->channels);
     if (rc != PL_OK) {
         pl_levels_free(l);
         return rc;

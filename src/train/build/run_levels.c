@@ -8,6 +8,7 @@
 #include "rt/levels/levels.h"
 #include "rt/levels/link_rates.h"
 #include "rt/levels/process_levels.h"
+#include "rt/levels/ring.h"
 #include "train/data/prefetch.h"
 #include "train/run/run.h"
 
@@ -102,6 +103,11 @@ pl_status pl_calibrate_link(const char *device, const char *folder, double *up, 
     *up = r.up;
     *down = r.down;
     return pl_link_rates_put(owner, &r);
+}
+
+const char *pl_io_uring_missing(void)
+{
+    return pl_ring_missing();
 }
 
 /* ---- host memory of a device with its own memory ------------------------------------------ */

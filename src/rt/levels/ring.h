@@ -1,0 +1,43 @@
+/* ring.h - reads and writes of the disk level's file: one at a time by pread and pwrite, or several
+ * at a time through a ring of io_uring.
+ *
+ * A ring belongs to one thread. It allocates nothing after pl_ring_open, and no transfer is in
+ * progress when it is freed. liburing is opened at run time; a machine without it, or a system that
+ * does not allow io_uring (containers often do not), has no rings.
+ */
+#ifndef PL_RT_RING_H
+#define PL_RT_RING_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PL_RING_DEPTH = 4 }; /* transfers in progress, at most */
+
+typedef struct pl_ring_transfer {
+    void *memory;
+    uint64_t at; /* in the file */
+    size_t bytes;
+    bool writes;
+    size_t done;     /* bytes that were transferred; less than `bytes`: it failed */
+    const char *why; /* it failed; NULL: it did not */
+} pl_ring_transfer;
+
+/* Runs a transfer from its byte `done` to its end. */
+void pl_ring_transfer_run(int file, pl_ring_transfer *t);
+
+typedef struct pl_ring pl_ring;
+/* Returns a ring for that file; NULL: this machine has none. */
+pl_ring *pl_ring_open(int file);
+void pl_ring_free(pl_ring *r); /* NULL is fine */
+/* Begins a transfer; it must stay where it is until pl_ring_end returns it. */
+void pl_ring_begin(pl_ring *r, pl_ring_transfer *t);
+/* Waits for one of the transfers in progress, whichever ends first, and returns it. */
+pl_ring_transfer *pl_ring_end(pl_ring *r);
+/* Returns why this machine has no rings; NULL: it has. The environment variable PLIMSOLL_IO_URING=0
+ * does without them. */
+const char *pl_ring_missing(void);
+
+#endif
