@@ -171,6 +171,34 @@ TEST(fault_runs_inside_a_data_set_are_not_read_as_data)
     CHECK_INT(count_images(pl_test_path("set")), 3);
 }
 
+/* Classes that hold a run folder keep their pictures, in whichever order the file system lists
+ * names. */
+TEST(fault_runs_inside_classes_leave_the_pictures_of_the_classes)
+{
+    WANT_BIN();
+    enum { CLASSES = 8 };
+    static const char runs[] = "mkdir -p set/%1$d/run/checkpoints set/%1$d/run/samples && touch "
+                               "set/%1$d/run/lock set/%1$d/run/samples/1.png";
+    CHECK_INT(in_dir("mkdir set && for i in 0 1 2 3 4 5 6 7; do mkdir -p set/$i/more; done"), 0);
+    for (int i = 0; i < CLASSES; i++) {
+        char name[64], make[160];
+        snprintf(name, sizeof name, "set/%d/%s1.png", i, i % 4 < 2 ? "" : "more/");
+        snprintf(make, sizeof make, runs, i);
+        if (i % 2) CHECK_INT(in_dir(make), 0);
+        CHECK(make_picture(name));
+        if (i % 2 == 0) CHECK_INT(in_dir(make), 0);
+    }
+    CHECK_INT(in_dir("mkdir -p set/runs/1/checkpoints set/runs/plots && touch set/runs/1/lock"), 0);
+    CHECK_INT(count_images(pl_test_path("set")), CLASSES);
+    CHECK_RUN(cli_run("cd %s && $P train classify/tiny data.path=set batch=2 threads=1 --quiet "
+                      "train.steps=1 --out set/run",
+                      pl_test_dir()),
+              0, "");
+    CHECK_MSG(strcmp(cli_read(pl_test_path("set/run/classes.txt")), "0\n1\n2\n3\n4\n5\n6\n7\n") ==
+                  0,
+              "other classes");
+}
+
 TEST(fault_an_array_whose_numbers_lie_in_other_files_is_refused)
 {
     if (pl_hdf5_missing()) SKIP(pl_hdf5_missing());

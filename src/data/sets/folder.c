@@ -46,25 +46,44 @@ bool pl_is_run_folder(const char *path)
     return is_run_at(AT_FDCWD, path);
 }
 
-/* Whether a folder holds folders of runs, and no picture before them. */
-static bool holds_runs(const char *path)
+/* Opens a folder inside another one; NULL: it is none. */
+static DIR *open_below(int folder, const char *name)
 {
-    DIR *d = opendir(path);
-    bool runs = false, pictures = false;
-    for (struct dirent *e; d && !runs && !pictures && (e = readdir(d));) {
-        pictures = pl__is_image_name(e->d_name);
-        runs = e->d_name[0] != '.' && is_run_at(dirfd(d), e->d_name);
-    }
-    if (d) closedir(d);
-    return runs;
+    int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (fd >= 0 && !d) close(fd);
+    return d;
 }
 
-/* Whether a folder below `dir` is no part of the set: pictures of runs are samples that the runs
- * made, and would be trained on when the set is read again. */
+/* Whether a folder holds a picture outside of run folders; the search ends at the first one. Sets
+ * *runs where it finds a run folder. */
+static bool has_picture(int folder, const char *name, int depth, bool *runs)
+{
+    DIR *d = open_below(folder, name);
+    bool picture = false;
+    for (struct dirent *e; d && !picture && (e = readdir(d));) {
+        bool run = e->d_name[0] != '.' && is_run_at(dirfd(d), e->d_name);
+        *runs |= run;
+        if (e->d_name[0] == '.' || run) continue;
+        picture = pl__is_image_name(e->d_name) ||
+                  (depth < MAX_DEPTH && has_picture(dirfd(d), e->d_name, depth + 1, runs));
+    }
+    if (d) closedir(d);
+    return picture;
+}
+
+static bool holds_only_runs(const char *path)
+{
+    bool runs = false, picture = has_picture(AT_FDCWD, path, 0, &runs);
+    return runs && !picture;
+}
+
+/* Whether the folder `full`, which is `name` in `dir`, belongs to runs and not to the set. Pictures
+ * of runs are samples that the runs made; a later run would train on them. */
 static bool is_of_runs(const char *dir, const char *name, const char *full)
 {
     static const char *const own[] = {"checkpoints", "phases", "samples"};
-    bool is = pl_is_run_folder(full) || holds_runs(full);
+    bool is = pl_is_run_folder(full) || holds_only_runs(full);
     for (int i = 0; i < 3 && !is; i++) is = strcmp(name, own[i]) == 0 && pl_is_run_folder(dir);
     return is;
 }

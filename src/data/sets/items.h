@@ -86,7 +86,7 @@ pl_status pl_items_open(const pl_items_opts *o, pl_items **out) PL_MUST_USE;
 void pl_items_close(pl_items *s);
 /* Files that are not read, with counts: "8 .heic, 2 .mp4"; "" for none. Returns buf. */
 const char *pl_items_skipped(const pl_items *s, char *buf, size_t cap);
-/* Whether a folder is that of a run (docs/CHECKPOINTS.md), which lies inside a set by chance. */
+/* Whether a folder is a run folder (docs/CHECKPOINTS.md). */
 bool pl_is_run_folder(const char *path);
 /* Whether path is a tar or a folder that holds one. */
 bool pl_items_is_tar(const char *path);
