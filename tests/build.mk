@@ -44,7 +44,7 @@ $(BUILD)/probe_lib: $(filter $(addprefix $(BUILD)/src/cuda/,device/lib.o device/
 	@$(CC) -rdynamic -o $@ $(filter %.o,$^) $(BUILD)/libplimsoll.a $(CUDA_LIBS) -Wl,--as-needed $(LIBS)
 # A driver, a management library and a plug-in for tests of what happens around a GPU (tests/fake). all/
 # has the first two, driver/ only the first.
-FAKES := $(addprefix $(BUILD)/fake/,fault.so webp/libwebp.so.7 libplimsoll_cuda.so all/libnvidia-ml.so.1 all/libcuda.so.1 driver/libcuda.so.1)
+FAKES := $(addprefix $(BUILD)/fake/,fault.so webp/libwebp.so.7 uring/liburing.so.2 libplimsoll_cuda.so all/libnvidia-ml.so.1 all/libcuda.so.1 driver/libcuda.so.1)
 $(BUILD)/fake/libplimsoll_cuda.so: $(BUILD)/cudasim/tests/fake/plugin.c.o $(BUILD)/cudasim/src/cuda/device/used_memory.c.o
 	$(call say,link $@)
 	@$(LINK_SO) -ldl
@@ -53,6 +53,9 @@ $(BUILD)/fake/fault.so: tests/fake/fault.c tests/fake/fault_paths.h | build/deps
 	$(call say,link $@)
 	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $< -ldl
 $(BUILD)/fake/webp/libwebp.so.7: tests/fake/webp.c | build/deps.ok
+	$(call say,link $@)
+	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $<
+$(BUILD)/fake/uring/liburing.so.2: tests/fake/uring.c | build/deps.ok
 	$(call say,link $@)
 	@$(CC) $(filter-out -MMD -MP -fsanitize% -fno-sanitize%,$(CFLAGS_ALL)) -shared -o $@ $<
 $(BUILD)/fake/all/libnvidia-ml.so.1: tests/fake/nvml.c | build/deps.ok

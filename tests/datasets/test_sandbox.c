@@ -302,15 +302,6 @@ static void write_fake(const char *name, char what)
     fclose(f);
 }
 
-static const char *fakes(void)
-{
-    static char path[4096];
-    snprintf(path, sizeof path, "%s", cli_bin());
-    char *slash = strrchr(path, '/');
-    if (slash) snprintf(slash, sizeof path - (size_t)(slash - path), "/fake/webp");
-    return path;
-}
-
 /* Every file of the set takes its decoder over in another way. With the sandbox it is a bad file
  * with its name, whatever it does, and nothing of what it wants happens. */
 TEST(sandbox_turns_a_decoder_that_is_taken_over_into_a_bad_file)
@@ -332,10 +323,10 @@ TEST(sandbox_turns_a_decoder_that_is_taken_over_into_a_bad_file)
     }
 
     cli_result r = cli_run(
-        "cd %s && LD_LIBRARY_PATH=%s $P train classify/tiny side=16 "
+        "cd %s && LD_LIBRARY_PATH=%s/webp $P train classify/tiny side=16 "
         "data.path=set data.eval_share=0 eval.every=0 batch=6 train.steps=6 data.on_bad=skip "
         "data.sandbox=on --out run",
-        pl_test_dir(), fakes());
+        pl_test_dir(), cli_fakes());
     CHECK_MSG(r.code == 0, "%d: %s", r.code, r.err);
     for (int i = 0; kinds[i]; i++) {
         snprintf(name, sizeof name, "set/a/%c.webp", kinds[i]);
@@ -347,9 +338,9 @@ TEST(sandbox_turns_a_decoder_that_is_taken_over_into_a_bad_file)
     CHECK(access(pl_test_path("from-the-decoder"), F_OK) != 0);
 
     r = cli_run(
-        "cd %s && rm set/a/[mowkplstx].webp && LD_LIBRARY_PATH=%s $P train classify/tiny side=16 "
+        "cd %s && rm set/a/[mowkplstx].webp && LD_LIBRARY_PATH=%s/webp $P train classify/tiny side=16 "
         "data.path=set data.eval_share=0 eval.every=0 batch=6 train.steps=6 data.sandbox=on --out second",
-        pl_test_dir(), fakes());
+        pl_test_dir(), cli_fakes());
     CHECK_INT(r.code, 5);
     CHECK_MSG(strstr(r.err, "set/a/c.webp: its decoder crashed in the sandbox (signal 11)"), "%s",
               r.err);

@@ -14,9 +14,7 @@ const char *fault_library(void)
 {
     static char path[4096];
     const char *named = getenv("PL_FAULT");
-    snprintf(path, sizeof path, "%s", named ? named : cli_bin());
-    char *slash = strrchr(path, '/');
-    if (!named && slash) snprintf(slash, sizeof path - (size_t)(slash - path), "/fake/fault.so");
+    snprintf(path, sizeof path, "%s%s", named ? named : cli_fakes(), named ? "" : "/fault.so");
     return path;
 }
 

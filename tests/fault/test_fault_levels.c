@@ -1,5 +1,6 @@
 /* test_fault_levels.c - runs whose tensors lie in a file below the CPU's memory: the disk fails,
  * and the process is killed. */
+#include "rt/levels/ring.h"
 #include "tests/fault/fault_lab.h"
 #include "tests/lib/test.h"
 
@@ -17,10 +18,10 @@
 #define BUDGET "--memory $(cat budget) "
 #define SMALL  BUDGET "--disk 1GB:moves "
 
-/* Faults meet pread and pwrite: a ring calls neither. */
-static void without_rings(void)
+/* The faults of fault.c meet pread and pwrite, which a ring does not call. */
+static void allow_rings(bool on)
 {
-    setenv("PLIMSOLL_IO_URING", "0", 1);
+    setenv("PLIMSOLL_IO_URING", on ? "1" : "0", 1);
 }
 
 /* Returns the smallest budget of the run, as the plan tells it for these options; 0: none. */
@@ -62,7 +63,7 @@ static void resume(void)
 TEST(fault_levels_disk_errors_end_the_run_with_a_message)
 {
     WANT_FAULTS();
-    without_rings();
+    allow_rings(false);
     begin();
     const fault calls[] = {{"read", "moves/", 0, "fail"}, {"write", "moves/", 0, "fail"}};
     static const char *const says[] = {"disk: reading ", "disk: writing "};
@@ -81,11 +82,84 @@ TEST(fault_levels_disk_errors_end_the_run_with_a_message)
     }
 }
 
+/* ---- io_uring ----------------------------------------------------------------------------- */
+/* Runs the training with a liburing that has this fault (tests/fake/uring.c). */
+static cli_result run_with_ring(const char *what)
+{
+    return cli_run(
+        "cd %s && rm -rf run ran && LD_LIBRARY_PATH=%s/uring FAKE_URING=%s FAKE_URING_COUNT=ran "
+        "$P " TRAIN SMALL "--out run",
+        pl_test_dir(), cli_fakes(), what);
+}
+
+/* Requests that ran. */
+static int requests(void)
+{
+    return (int)strlen(cli_read(pl_test_path("ran")));
+}
+
+#define WANT_RINGS()                                                                               \
+ do {                                                                                              \
+  WANT_FAULTS();                                                                                   \
+  allow_rings(true);                                                                               \
+  if (strstr(pl_ring_missing() ? pl_ring_missing() : "", "this build")) SKIP(pl_ring_missing());   \
+  begin();                                                                                         \
+  cli_result plain = run_with_ring("nothing");                                                     \
+  CHECK_MSG(plain.code == 0, "%s", plain.err);                                                     \
+  if (requests() <= 1) SKIP("this file system has no O_DIRECT"); /* one looks for rings */         \
+ } while (0)
+
+static void check_same_bits(const char *what, cli_result r)
+{
+    CHECK_MSG(r.code == 0, "%s: %d %s", what, r.code, r.err);
+    r = cli_run("cd %s && cmp run/model.safetensors whole/model.safetensors", pl_test_dir());
+    CHECK_MSG(r.code == 0, "%s: other bits", what);
+}
+
+/* Where the system refuses rings, or cannot read through them, threads read and write the file. */
+TEST(fault_levels_run_with_threads_where_rings_do_not_work)
+{
+    WANT_RINGS();
+    static const char *const whats[] = {"refused", "old"};
+    for (int i = 0; i < 2; i++) {
+        check_same_bits(whats[i], run_with_ring(whats[i]));
+        CHECK_MSG(requests() == 0, "%s: %d requests", whats[i], requests());
+    }
+}
+
+/* Transfers that end early, and requests that must be repeated, change nothing. */
+TEST(fault_levels_repeat_requests_of_a_ring)
+{
+    WANT_RINGS();
+    static const char *const whats[] = {"short", "busy"};
+    for (int i = 0; i < 2; i++) {
+        check_same_bits(whats[i], run_with_ring(whats[i]));
+        CHECK_MSG(requests() > 50, "%s: %d requests", whats[i], requests());
+    }
+}
+
+/* A request that fails, and a ring that no longer works, end the run with a message. */
+TEST(fault_levels_errors_of_a_ring_end_the_run_with_a_message)
+{
+    WANT_RINGS();
+    static const char *const whats[][2] = {{"failed", "Input/output error"},
+                                           {"gone", "Operation not permitted"},
+                                           {"full", "Resource temporarily unavailable"}};
+    for (int i = 0; i < (pl_test_long() ? 3 : 2); i++) { /* "full" waits 10 s */
+        cli_result r = run_with_ring(whats[i][0]);
+        CHECK_RUN(r, 1, "disk: ");
+        CHECK_RUN(r, 1, whats[i][1]);
+        CHECK_RUN(r, 1, "checkpoints are not touched");
+        CHECK_MSG(requests() > 10, "%s: %d requests", whats[i][0], requests());
+        resume();
+    }
+}
+
 /* A device with its own memory: tensors pass through host memory on their way to the file. */
 TEST(fault_levels_disk_errors_below_the_host_end_the_run)
 {
     WANT_FAULTS();
-    without_rings();
+    allow_rings(false);
     const char *d = pl_test_dir();
     cli_result r = cli_run("cd %s && mkdir -p moves && $P plan " NET "device=apart --memory 16MB "
                            "--host-memory 300MB --disk 1GB:moves --json",
@@ -125,9 +199,10 @@ static void kill_at(const char *kind, const char *name)
 TEST(fault_levels_a_killed_run_leaves_no_file_and_resumes)
 {
     WANT_FAULTS();
+    allow_rings(true);
     begin();
     kill_at("any", "run/");
-    without_rings();
+    allow_rings(false);
     kill_at("read", "moves/");
 }
 

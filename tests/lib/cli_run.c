@@ -46,6 +46,15 @@ const char *cli_bin(void)
     return realpath(bin ? bin : "build/release/plimsoll", path) ? path : NULL;
 }
 
+const char *cli_fakes(void)
+{
+    static char path[PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s", cli_bin());
+    char *slash = strrchr(path, '/');
+    if (slash) snprintf(slash, sizeof path - (size_t)(slash - path), "/fake");
+    return path;
+}
+
 /* Reads a file into one of a few static texts. */
 static const char *load(const char *path, int which)
 {

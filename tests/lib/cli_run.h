@@ -32,6 +32,9 @@ double cli_used(pid_t group);
 
 /* Absolute path of the program, or NULL (then the test skips). */
 const char *cli_bin(void);
+/* Path of the folder fake/ beside the program, with the libraries of tests/fake. Call it after
+ * WANT_BIN. */
+const char *cli_fakes(void);
 /* Runs a shell command in which $P is the program; the folder is pl_test_dir(). fmt as printf. */
 cli_result cli_run(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Whether this system gives terminals (a chroot without /dev/pts does not). */

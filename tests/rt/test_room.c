@@ -17,14 +17,7 @@
 /* The folder with the three libraries, or NULL. */
 static const char *fakes(void)
 {
-    static char dir[4200];
-    const char *bin = cli_bin();
-    if (!bin) return NULL;
-    snprintf(dir, sizeof dir, "%s", bin);
-    char *slash = strrchr(dir, '/');
-    if (!slash) return NULL;
-    snprintf(slash, sizeof dir - (size_t)(slash - dir), "/fake");
-    return access(dir, R_OK) == 0 ? dir : NULL;
+    return cli_bin() && access(cli_fakes(), R_OK) == 0 ? cli_fakes() : NULL;
 }
 
 static cli_result train(const char *libraries, int free_mib)
