@@ -144,9 +144,10 @@ static void tell_shrunk(const trained_model *t)
     int64_t micro = pl_run_split_get(t->run).micro,
             batch = pl_config_int(pl_run_config(t->run), "batch");
     if (micro < batch && !t->progress.quiet)
-        cli_error("the budget allows %lld of %lld samples at a time (batch): results can differ in "
-                  "the last bit from those without the budget",
-                  (long long)micro, (long long)batch);
+        cli_error(
+            "the budget allows a batch of %lld instead of %lld: results can differ in the last bit "
+            "from results without the budget",
+            (long long)micro, (long long)batch);
 }
 
 int trained_predict(trained_model *t, pl_predict_opts o, const char *counted)

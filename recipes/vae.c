@@ -22,7 +22,7 @@ bool vae_sizes_of(const pl_config *c, pl_nn *m, vae_sizes *v)
     v->blocks = (int)pl_config_int(c, "vae.blocks");
     v->levels = n;
     if (n < 1 || n > VAE_MAX_LEVELS)
-        pl_nn_fail(m, PL_ERR_CONFIG, "vae.mult wants 1 to %d numbers, got %d", VAE_MAX_LEVELS, n);
+        pl_nn_fail(m, PL_ERR_CONFIG, "vae.mult needs 1 to %d numbers, got %d", VAE_MAX_LEVELS, n);
     else if (v->width % GROUPS)
         pl_nn_fail(m, PL_ERR_CONFIG,
                    "vae.width (%lld) must be a multiple of %d: its norms have so many groups",

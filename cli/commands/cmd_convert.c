@@ -43,7 +43,8 @@ int cmd_convert(int argc, char **argv)
     pl_text_free(yaml);
     if (!o.quiet)
         fprintf(stderr,
-                "recipe %s: %d keys set; %d keys need none or are set by hand; %d not known\n",
+                "recipe %s: %d keys converted; %d keys not needed or to be set by hand; %d keys "
+                "unknown\n",
                 info.recipe, info.converted, info.skipped, info.unknown);
     return 0;
 }

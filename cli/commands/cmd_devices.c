@@ -76,7 +76,7 @@ const cli_help cli_help_devices = {
             {"--disk", "FOLDER", offsetof(devices_options, disk),
              "with --calibrate: measure the disk of this folder too"},
             {"--test", "DEVICE", offsetof(devices_options, test),
-             "train a small network on DEVICE and check every promise"},
+             "train a small network on DEVICE and check that memory and losses are as planned"},
             {NULL},
         },
 };
@@ -88,7 +88,7 @@ int cmd_devices(int argc, char **argv)
     cli_parse(argc, argv, &cli_help_devices, &o, &a);
     cli_want(&a, 0, 0, "devices", "no arguments");
     if (o.disk && !o.calibrate) {
-        cli_error("--disk FOLDER goes with --calibrate");
+        cli_error("--disk FOLDER needs --calibrate");
         return 2;
     }
     if (o.calibrate) return times_calibrate(o.disk);

@@ -534,11 +534,11 @@ const cli_help cli_help_inspect = {
             {"--graph", NULL, offsetof(inspect_options, graph),
              "print the graph of the training program, after all passes"},
             {"--buffers", NULL, offsetof(inspect_options, buffers),
-             "print every buffer of its plan as CSV"},
+             "print every buffer of the plan of the training program as CSV"},
             {"--program", "NAME", offsetof(inspect_options, program),
              "use another program: evaluation, sampling, or a program of the step"},
             {"--json", NULL, offsetof(inspect_options, json),
-             "of a configuration or a data set: print a JSON object"},
+             "print a JSON object (configuration or data set only)"},
             {NULL},
         },
 };

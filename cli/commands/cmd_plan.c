@@ -41,9 +41,11 @@ const cli_help cli_help_plan = {
             {"--memory", "SIZE", AT(memory),
              "memory budget of the whole process (same as memory=SIZE)"},
             {"--host-memory", "SIZE", AT(host_memory),
-             "host memory for what the GPU has no room for (same as host_memory=SIZE)"},
+             "let tensors that do not fit on the GPU use this much host memory (same as "
+             "host_memory=SIZE)"},
             {"--disk", "SIZE:FOLDER", AT(disk),
-             "file for what the budgets have no room for (same as disk=SIZE:FOLDER)"},
+             "let tensors that fit no memory budget use a file of this size (same as "
+             "disk=SIZE:FOLDER)"},
             {"--device", "DEVICE", AT(device),
              "plan for a GPU, present or not: t4, rtx4090, h100, ... (same as device=DEVICE)"},
             {"--ranks", "N", AT(ranks),
@@ -59,7 +61,7 @@ const cli_help cli_help_plan = {
             {"--timeline", "FILE.svg|.html", AT(timeline), "draw memory over one training step"},
             {"--sweep", "SIZES", AT(sweep), "plan each of these budgets: 6GB,8GB,12GB,16GB,24GB"},
             {"--compare", NULL, AT(compare),
-             "compare with recomputing the blocks that the model marks"},
+             "compare with block checkpointing: recompute the blocks that the recipe marks"},
             {"--largest-batch", NULL, AT(largest), "find the largest batch that fits --memory"},
             {"--snapshot", "FILE.pickle", AT(snapshot),
              "write the plan for PyTorch's memory viewer"},

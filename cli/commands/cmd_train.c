@@ -35,10 +35,11 @@ const cli_help cli_help_train = {
             {"--memory", "SIZE", AT(memory),
              "memory budget of the whole process, e.g. 2GiB (same as memory=SIZE)"},
             {"--host-memory", "SIZE", AT(host_memory),
-             "host memory of the process, for what the GPU has no room for (same as "
+             "let tensors that do not fit on the GPU use this much host memory (same as "
              "host_memory=SIZE)"},
             {"--disk", "SIZE:FOLDER", AT(disk),
-             "file for what the budgets have no room for (same as disk=SIZE:FOLDER)"},
+             "let tensors that fit no memory budget use a file of this size (same as "
+             "disk=SIZE:FOLDER)"},
             {"--device", "DEVICE", AT(device), "device to train on (same as device=DEVICE)"},
             {"--ranks", "N", AT(ranks),
              "start N ranks on this machine with mpirun (same as ranks=N)"},

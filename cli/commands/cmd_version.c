@@ -90,7 +90,7 @@ typedef struct version_options {
 
 const cli_help cli_help_version = {
     .usage = "plimsoll version",
-    .about = "Prints version, compiler, instruction set, and which optional parts this program "
+    .about = "Prints version, compiler, instruction set, and the optional parts that this program "
              "finds.\n`plimsoll doctor` says what to install for the others.",
     .examples = "  plimsoll version\n  plimsoll version --json\n",
     .options =

@@ -227,6 +227,6 @@ int device_test(const char *device, bool json)
     }
     pl_json_free(t.json);
     if (rc != PL_OK) return cli_fail(rc);
-    if (!json && t.failed) printf("%d of these promises do not hold on %s\n", t.failed, device);
+    if (!json && t.failed) printf("%d of these checks failed on %s\n", t.failed, device);
     return t.failed ? 1 : 0;
 }

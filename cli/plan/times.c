@@ -72,7 +72,8 @@ void times_print(const pl_run *run, const pl_plan_info *p, FILE *out)
     if (!here)
         fprintf(
             out,
-            "On the GPU itself the plan is made again: workspace and overhead may differ from these figures.\n");
+            "On the GPU itself the plan is computed anew: workspace and overhead may differ from "
+            "these figures.\n");
 }
 
 int times_measure(const cli_args *a, const char *memory)

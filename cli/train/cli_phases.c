@@ -133,7 +133,7 @@ static pl_status plan_in_child(const cli_args *a, const char *memory, int number
     if (got == 0 && WIFEXITED(status) && WEXITSTATUS(status) == NOT_EXECUTED)
         return plan_here(a, memory, number, row);
     if (got < sizeof w) {
-        cli_error("planning of phase %d died%s", number,
+        cli_error("the process that plans phase %d died%s", number,
                   WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
                       ? ": killed, possibly because memory ran out"
                       : "");

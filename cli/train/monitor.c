@@ -207,7 +207,7 @@ static void warn(FILE *out, const char *what, uint64_t held, uint64_t total, uin
     fprintf(out, "%swarning:%s %s %.0f %% full: %s of %s, this process holds %s; ", cli_red(out),
             cli_plain(out), what, 100 * share(held, total), cli_bytes(held), cli_bytes(total),
             cli_bytes(ours));
-    fprintf(out, "this run already holds all it needs, other processes may fail\n");
+    fprintf(out, "this run already holds all the memory it needs; other processes may fail\n");
 }
 
 bool monitor_due(monitor *m, int64_t step, bool asked)

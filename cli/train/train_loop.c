@@ -192,7 +192,8 @@ static pl_status guard_act(trainer *t, const pl_step_info *s)
     fprintf(stderr, "step %lld was not applied: its loss is %.4g, its gradient norm %.4g",
             (long long)s->step, s->loss, s->grad_norm);
     if (dir[0])
-        fprintf(stderr, "; weights are those of %s, the batches since then are left out", dir);
+        fprintf(stderr, "; the weights are back at %s, and the batches since then are left out",
+                dir);
     else if (back)
         fputs("; the run has no checkpoint yet, so its weights stay", stderr);
     fputc('\n', stderr);

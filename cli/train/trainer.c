@@ -237,7 +237,7 @@ pl_status trainer_train(trainer *t)
                   pl_cache_warning());
     if (pl_decoder_warning() && !t->quiet && !t->begun)
         cli_error("note: decoders of images and HDF5 files run inside this process: %s "
-                  "(data.sandbox=off says nothing)",
+                  "(data.sandbox=off hides this note)",
                   pl_decoder_warning());
     pl_run_trace_nan(t->run, t->trace_nan);
     bool resuming = t->folder.dir[0] && !t->begun && !t->continued;

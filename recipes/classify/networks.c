@@ -211,7 +211,7 @@ pl_status classify_net_of(const pl_config *c, classify_net *n)
     n->drop_path = pl_config_float(c, "model.drop_path");
     n->dropout = pl_config_float(c, "model.dropout");
     if (count && count != n->n_depths)
-        return pl_fail(PL_ERR_CONFIG, "model.depths has %d numbers; %s wants %d", count, n->name,
+        return pl_fail(PL_ERR_CONFIG, "model.depths has %d numbers; %s needs %d", count, n->name,
                        n->n_depths);
     for (int i = 0; i < count; i++) n->depths[i] = depths[i];
     if (n->heads && n->width % n->heads)

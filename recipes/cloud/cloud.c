@@ -34,9 +34,8 @@ static const pl_config_entry schema[] = {
     {"model.dropout_dense", PL_CONFIG_FLOATS, "[0.5, 0.3]", .min = 0, .max = 0.99,
      .doc = "Dropout probabilities of the layers of the head."},
     {"model.norm_momentum", PL_CONFIG_FLOAT, "0.1", .min = 1e-6, .max = 1,
-     .doc =
-         "Share of a batch's statistics in the running ones of BatchNorm, which predictions use; "
-         "less is steadier with small batches."},
+     .doc = "Weight of a batch's statistics in BatchNorm's running statistics, which predictions "
+            "use; smaller values are steadier with small batches."},
     {"architecture.name", PL_CONFIG_CHOICE, "transformer",
      .choices = "transformer|gnn|ssm|lstm|cnn",
      .doc = "How positions and frames become one vector: attention over time, a graph of "
@@ -96,7 +95,8 @@ static const pl_config_entry schema[] = {
     {"data.heavy_flights", PL_CONFIG_TEXT, "null",
      .doc = "Names of the flights whose samples are repeated, as a pattern; null: none."},
     {"data.heavy_factor", PL_CONFIG_FLOAT, "3.5", .min = 0.5, .max = 100,
-     .doc = "How often the samples of data.heavy_flights are repeated, a multiple of 0.5."},
+     .doc = "Number of times that the samples of data.heavy_flights are repeated, a multiple of "
+            "0.5."},
     {"target.scaler", PL_CONFIG_TEXT, "auto",
      .doc = "Mean and deviation of heights, which the network's output counts from: of a "
             "checkpoint with the authors' scaler (a path); of init_from, where that has one "

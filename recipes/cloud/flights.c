@@ -76,12 +76,11 @@ static pl_status read_labels(const flights *s, flight *f, const char *camera, co
     double *column[4] = {NULL}, *time = NULL;
     int64_t n = 0, n_times = 0;
     int year = cloud_year_of(lidar);
-    pl_status rc = year
-                       ? cloud_columns(lidar, fields, 4, column, &n)
-                       : pl_fail(PL_ERR_DATA,
-                                 "%s: its name does not tell the year (two digits before the first "
-                                 "dot, as in CPL_L2_V1-02_01kmLay_30oct24.hdf5)",
-                                 lidar);
+    pl_status rc = year ? cloud_columns(lidar, fields, 4, column, &n)
+                        : pl_fail(PL_ERR_DATA,
+                                  "%s: the file name has no year (two digits before the first "
+                                  "dot, as in CPL_L2_V1-02_01kmLay_30oct24.hdf5)",
+                                  lidar);
     if (rc == PL_OK) rc = cloud_column(camera, "Time/TimeUTC", &time, &n_times);
     if (rc == PL_OK && n_times < f->n)
         rc = pl_fail(PL_ERR_DATA, "%s: %lld frames and %lld times", camera, (long long)f->n,
@@ -175,7 +174,7 @@ static pl_status open_camera(const flights *s, flight *f, const char *const *fil
     if (t.rank != 3 || t.dim[1] < s->first_row + s->height || t.dim[2] != s->width)
         return pl_fail(
             PL_ERR_DATA,
-            "%s: Product/Signal is %lld x %lld; height, width and data.first_row want rows %lld to "
+            "%s: Product/Signal is %lld x %lld; height, width and data.first_row need rows %lld to "
             "%lld of %lld columns",
             file[0], (long long)(t.rank > 1 ? t.dim[1] : 0), (long long)(t.rank > 2 ? t.dim[2] : 0),
             (long long)s->first_row, (long long)(s->first_row + s->height), (long long)s->width);

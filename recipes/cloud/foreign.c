@@ -1,9 +1,10 @@
 /* foreign.c - the authors' YAML files as configurations of this recipe (`plimsoll convert`). */
 #include "cloud.h"
 
-#define LATER    "an experiment of the authors that the recipe does not have"
-#define COMPILED "programs are always compiled, and the plan recomputes what the budget needs"
-#define PHASES   "phases: docs/PHASES.md; the preset cloud/flights has the authors' phases"
+#define LATER "an experiment of the authors that the recipe does not have"
+#define COMPILED                                                                                   \
+ "programs are always compiled, and the plan recomputes as many tensors as the budget needs"
+#define PHASES "phases: docs/PHASES.md; the preset cloud/flights has the authors' phases"
 
 static const pl_foreign_key keys[] = {
     {"data_directory", "data.flights"},

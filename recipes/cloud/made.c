@@ -113,7 +113,7 @@ static pl_status write_flight(journey *j, const char *dir, int k, FILE *list)
         return pl_fail(
             PL_ERR_CONFIG,
             "a flight of %lld samples of %lld frames is longer than a day; --samples and "
-            "--eval-samples want fewer",
+            "--eval-samples need fewer",
             (long long)j->n, (long long)j->frames);
     snprintf(path, TEXT, "%s/%s_camera.h5", dir, flown[k].name);
     pl_status rc = write_camera(j, path, flown[k].begins);

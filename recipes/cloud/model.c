@@ -50,7 +50,7 @@ pl_status cloud_sizes(pl_builder *b, pl_nn *m, cloud *k)
     if (k->levels < 1 || k->levels > CLOUD_MAX_LEVELS || k->layers < 1 ||
         k->layers > CLOUD_MAX_LAYERS || drops != k->layers) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "model.channels wants 1 to %d numbers, model.dense 1 to %d, and "
+                   "model.channels needs 1 to %d numbers, model.dense 1 to %d, and "
                    "model.dropout_dense as many as model.dense; got %d, %d, %d",
                    CLOUD_MAX_LEVELS, CLOUD_MAX_LAYERS, k->levels, k->layers, drops);
         return PL_ERR_CONFIG;

@@ -54,7 +54,7 @@ static pl_status read_activation(encoder *e)
     if (known)
         snprintf(e->activation, sizeof e->activation, "%s", text ? text : "gelu");
     else
-        rc = pl_fail(PL_ERR_FILE, "config.json beside %s: hidden_act \"%.40s\" is not known",
+        rc = pl_fail(PL_ERR_FILE, "config.json beside %s: hidden_act \"%.40s\" is unknown",
                      e->f->path, text);
     pl_text_free(text);
     return rc;

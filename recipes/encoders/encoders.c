@@ -99,10 +99,11 @@ static pl_status choose_heads(encoder *e)
     if (e->heads > 0 &&
         (strcmp(pl_config_text(e->c, "encoder"), "umt5") == 0 || e->width % e->heads == 0))
         return PL_OK;
-    return pl_fail(PL_ERR_CONFIG,
-                   "%d heads do not divide the width %lld: set heads=N (config.json beside the "
-                   "weights says it too)",
-                   e->heads, (long long)e->width);
+    return pl_fail(
+        PL_ERR_CONFIG,
+        "%d heads do not divide the width %lld: set heads=N (or put config.json beside the "
+        "weights)",
+        e->heads, (long long)e->width);
 }
 
 static pl_status build_from(pl_builder *b, const enc_file *f)

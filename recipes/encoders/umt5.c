@@ -116,7 +116,7 @@ static pl_status read_activation(encoder *e)
     if (known)
         snprintf(e->activation, sizeof e->activation, "%s", known);
     else
-        rc = pl_fail(PL_ERR_FILE, "config.json beside %s: dense_act_fn \"%.40s\" is not known",
+        rc = pl_fail(PL_ERR_FILE, "config.json beside %s: dense_act_fn \"%.40s\" is unknown",
                      e->f->path, text);
     pl_text_free(text);
     return rc;

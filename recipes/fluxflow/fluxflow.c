@@ -83,9 +83,9 @@ static const pl_config_entry schema[] = {
      .doc = "Discriminator: number of levels; each halves the resolution and doubles the "
             "channels."},
     {"gan.decode", PL_CONFIG_CHOICE, "auto", .choices = "auto|once|twice",
-     .doc = "Decode again for the discriminator, as the authors do (twice), or use the "
-            "reconstruction (once): same results; once is faster, twice needs less memory; auto: "
-            "the plan chooses what is faster within the budget."},
+     .doc = "Decode a second time for the discriminator, as the authors do (twice), or use the "
+            "reconstruction (once). The results are the same; once is faster, twice needs less "
+            "memory; auto: the faster one that fits the budget."},
     {"gan.noise_std", PL_CONFIG_FLOAT, "0.01", .min = 0, .max = 10,
      .doc = "Discriminator: standard deviation of the noise on its inputs."},
     {"gan.noise_decay", PL_CONFIG_FLOAT, "0.9999", .min = 0.001, .max = 1,

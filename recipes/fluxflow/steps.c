@@ -79,7 +79,7 @@ static bool sizes_from_config(flux *k)
     if (n_rgb != 2 || n_vgg != 5 || n_more >= FLUX_PASSES) {
         pl_nn_fail(
             k->m, PL_ERR_CONFIG,
-            "model.rgb wants 2 numbers, lpips.widths 5, resolutions at most %d; got %d, %d and %d",
+            "model.rgb needs 2 numbers, lpips.widths 5, resolutions at most %d; got %d, %d and %d",
             FLUX_PASSES - 1, n_rgb, n_vgg, n_more);
         return false;
     }

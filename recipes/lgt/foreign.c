@@ -1,9 +1,10 @@
 /* foreign.c - the authors' config.json as a configuration of this recipe (`plimsoll convert`). */
 #include "lgt.h"
 
-#define LATER    "an experiment of the authors that the recipe does not have"
-#define COMPILED "programs are always compiled, and the plan recomputes what the budget needs"
-#define FILES    "run folders, checkpoints and evaluations: --out, checkpoint.*, eval.*"
+#define LATER "an experiment of the authors that the recipe does not have"
+#define COMPILED                                                                                   \
+ "programs are always compiled, and the plan recomputes as many tensors as the budget needs"
+#define FILES "run folders, checkpoints and evaluations: --out, checkpoint.*, eval.*"
 
 /* The set of the authors has 7,359 latents; they drop the last batch of an epoch. */
 enum { LATENTS = 7359 };

@@ -30,7 +30,7 @@ static pl_status check(const char *path, const pl_tensors *f, lgt_shape s)
     char shape[160];
     pl_tensor_info t = pl_tensors_at(f, 0);
     if (pl_tensors_count(f) != 1 || strcmp(t.name, "tensor") != 0)
-        return pl_fail(PL_ERR_DATA, "%s: wants one tensor [%lld,%lld,%lld] and nothing else in it",
+        return pl_fail(PL_ERR_DATA, "%s: needs one tensor [%lld,%lld,%lld] and nothing else in it",
                        path, channels, rows, columns);
     if (!strchr(t.dtype, 'F') || strncmp(t.dtype, "F8", 2) == 0)
         return pl_fail(PL_ERR_DATA, "%s: numbers of type %s (F16, BF16, F32 and F64 are read)",

@@ -53,7 +53,8 @@ static const pl_config_entry schema[] = {
     {"ode.epsilon_warmup", PL_CONFIG_INT, "0", .min = 0, .max = 1e9,
      .doc = "Steps over which the earliest time rises from 0 to ode.epsilon."},
     {"ode.epsilon_epoch", PL_CONFIG_INT, "1", .min = 1, .max = 1e9,
-     .doc = "Steps between two rises: those of an epoch, as the authors; 1: with every step."},
+     .doc =
+         "Steps between two increases: the steps of an epoch, as the authors do; 1: every step."},
     {"infer.cfg_scale", PL_CONFIG_FLOAT, "1", .min = 0, .max = 100,
      .doc = "Inference: guidance weight of the wanted style against the average style; 1: the "
             "wanted style only."},
@@ -131,7 +132,7 @@ static bool read_style_weights(const pl_config *c, pl_nn *m, lgt_config *k)
     const double *w = pl_config_floats(c, "loss.style_weights", &k->n_style_weights);
     if (k->n_style_weights && (k->n_style_weights != k->styles || k->styles > LGT_MAX_WEIGHTS)) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "loss.style_weights wants a number for each of %lld styles (at most %d); got %d",
+                   "loss.style_weights needs a number for each of %lld styles (at most %d); got %d",
                    (long long)k->styles, LGT_MAX_WEIGHTS, k->n_style_weights);
         return false;
     }
@@ -187,7 +188,7 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
                       .w_velocity = pl_config_float(c, "loss.w_velocity")};
     if (scales < 1 || scales > LGT_MAX_SCALES || weights != scales) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "loss.scales wants 1 to %d sizes and loss.scale_weights as many weights; got %d "
+                   "loss.scales needs 1 to %d sizes and loss.scale_weights as many weights; got %d "
                    "and %d",
                    LGT_MAX_SCALES, scales, weights);
         return PL_ERR_CONFIG;
@@ -200,7 +201,7 @@ pl_status lgt_config_of(pl_builder *b, pl_nn *m, lgt_config *k)
     }
     if (k->base % 32 || k->latent.rows % 4 || k->latent.columns % 4) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "model.base wants a multiple of 32 (groups of the normalisation), latent and "
+                   "model.base needs a multiple of 32 (groups of the normalisation), latent and "
                    "latent_columns one of 4; got %lld, %lld and %lld",
                    (long long)k->base, (long long)k->latent.rows, (long long)k->latent.columns);
         return PL_ERR_CONFIG;

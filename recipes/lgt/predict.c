@@ -415,7 +415,7 @@ const pl_predict lgt_predict = {
              "a .pt file or a folder of them; with vae.weights also a picture or a folder of "
              "pictures",
     .out = "a folder for latents.npy and, with vae.weights, PNG pictures; with "
-           "predict.what=latents a .pt file of each picture",
+           "predict.what=latents a .pt file for each picture",
     .build = build,
     .run = run,
     .bytes = bytes,

@@ -13,7 +13,7 @@
  P(full, "full",                                                                                   \
    "the authors' model and step: 2 x 32 latents, 10 Euler steps, 20,337,668 parameters")           \
  P(card8, "card8",                                                                                 \
-   "what ran out of memory for the authors: batch 240, 10 Euler steps, within 8 GB")               \
+   "the run that exceeded the authors' GPU: batch 240, 10 Euler steps, within 8 GB")               \
  P(baseline, "baseline",                                                                           \
    "the authors' first run: batch 240, 5 Euler steps, all positions, no velocity term")            \
  P(plus, "plus",                                                                                   \

@@ -171,7 +171,7 @@ static pl_status read_file(const onnx_part *p, const char *name, const char *tex
     int rows = rows_of(&array, t);
     pl_type same = pl_type_make(array.dtype, t->rank, t->dim); /* the shapes differ, no more */
     if (rows < 0)
-        return pl_fail(PL_ERR_CONFIG, "inputs.%s: %s is %s, the input wants %s", name, path,
+        return pl_fail(PL_ERR_CONFIG, "inputs.%s: %s is %s, the input needs %s", name, path,
                        pl_type_text(&array, have, sizeof have),
                        pl_type_text(&same, want, sizeof want));
     size_t bytes = (size_t)pl_type_elems(&array) * 8, all = (size_t)pl_type_elems(t) * 8;

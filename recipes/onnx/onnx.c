@@ -31,9 +31,9 @@ static const pl_config_entry schema[] = {
          "Weights of the classes in losses cross_entropy, one for each class: [0.2, 1, 3]; null: "
          "all 1."},
     {"metrics", PL_CONFIG_TEXTS, "null",
-     .doc = "What evaluations report beside the loss: accuracy, top5, f1, iou, mae, psnr, "
-            "perplexity, also with output and target, accuracy(logits, label); null: what suits "
-            "the loss."},
+     .doc = "Metrics that evaluations report beside the loss: accuracy, top5, f1, iou, mae, psnr, "
+            "perplexity, also with output and target, accuracy(logits, label); null: metrics that "
+            "suit the loss."},
     {"trainable", PL_CONFIG_TEXT, "null",
      .doc = "Initializers that are trained, as a pattern of names; null: all weights."},
     {"frozen", PL_CONFIG_TEXT, "null",
@@ -42,7 +42,8 @@ static const pl_config_entry schema[] = {
      .doc = "Dropout in training behind nodes, by patterns of their names or outputs: {\"*fc*\": "
             "0.1}; for models whose exporter removed it."},
     {"init", PL_CONFIG_CHOICE, "file", .choices = "file|pytorch",
-     .doc = "Initial weights: those of the file, or drawn anew with PyTorch's defaults (pytorch)."},
+     .doc = "Initial weights: the weights of the file (file), or random weights with PyTorch's "
+            "defaults (pytorch)."},
     {"data.mean", PL_CONFIG_FLOATS, "null", .min = -1000, .max = 1000,
      .doc = "Pictures: subtracted from red, green and blue (0 to 1); null: [0.485, 0.456, 0.406], "
             "or 0.5 for grey."},

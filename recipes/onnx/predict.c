@@ -245,8 +245,7 @@ static pl_status begin_arrays(const job *j)
     if (begun) return PL_OK;
     return pl_fail(
         PL_ERR_UNSUPPORTED,
-        "output %s does not begin with the batch: predictions of single samples cannot be "
-        "told apart%s",
+        "output %s does not begin with the batch: predictions cannot be split into samples%s",
         pl_onnx_output(j->model, 0)->name,
         j->single && pl_onnx_output_count(j->model) > 1 ? "; --out FOLDER writes the other outputs"
                                                         : "");
@@ -347,10 +346,11 @@ static pl_status begin_output(job *j)
     j->table = ends_with(out, ".csv");
     j->single = ends_with(out, ".npy");
     if (j->table && !classes)
-        return pl_fail(PL_ERR_CONFIG,
-                       "%s: the model does not tell classes apart (its loss is not "
-                       "cross_entropy of [N, K]); --out is an .npy file or a folder",
-                       out);
+        return pl_fail(
+            PL_ERR_CONFIG,
+            "%s: the model predicts no classes (its loss is not cross_entropy of [N, K]); --out is "
+            "an .npy file or a folder",
+            out);
     if (!j->table) return begin_arrays(j);
     j->top = pl_config_int(pl_predict_config(j->p), "predict.top");
     if (j->top > t.dim[1]) j->top = t.dim[1];

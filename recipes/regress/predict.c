@@ -116,7 +116,7 @@ static pl_status open_input(job *j, int64_t inputs)
     if (rc != PL_OK) return rc;
     int64_t width = j->array.rank == 2 ? j->array.dim[1] : j->array.rank == 1 ? 1 : 0;
     if (width != inputs || (j->array.dtype != PL_F32 && j->array.dtype != PL_F64))
-        return pl_fail(PL_ERR_DATA, "%s: the model wants f32 or f64 of shape [N, %lld]", path,
+        return pl_fail(PL_ERR_DATA, "%s: the model needs f32 or f64 of shape [N, %lld]", path,
                        (long long)inputs);
     j->rows = j->array.dim[0];
     j->row = malloc((size_t)inputs * 8);

@@ -41,7 +41,7 @@ static const pl_foreign_key keys[] = {
     {U "channel_mult", "model.mult"},
     {U "num_head_channels", "model.head_dim"},
     {U "use_checkpoint," S "use_checkpoint",
-     .why = "checkpointing: auto recomputes what the budget needs"},
+     .why = "checkpointing=auto recomputes as many tensors as the budget needs"},
     {U "use_fp16," S "use_fp16", "precision", .values = "true=fp16|false=fp32"},
     {U "semb_channels", "struct.out"},
     {S "model_channels", "struct.width"},

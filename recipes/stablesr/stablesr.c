@@ -93,8 +93,8 @@ static const pl_config_entry schema[] = {
      .doc = "Autoencoder: its decoder fuses features of the degraded picture (StableSR's second "
             "stage); auto: where the file of vae.weights has fusion layers."},
     {"vae.dec_w", PL_CONFIG_FLOAT, "0.5", .min = 0, .max = 10,
-     .doc = "Weight of the fused features: 0 is the best picture that the sampler finds, 1 the one "
-            "nearest to the given picture."},
+     .doc = "Weight of the fused features: 0 gives the best picture that the sampler finds, 1 the "
+            "picture nearest to the input."},
     {"vae.fusion_blocks", PL_CONFIG_INT, "2", .min = 1, .max = 64,
      .doc = "Autoencoder: dense blocks of a fusion layer."},
     {"unet_from", PL_CONFIG_TEXT, "null",
@@ -134,8 +134,8 @@ static const pl_config_entry schema[] = {
      .doc = "`predict`: a folder with a picture of the same name for each picture, whose edges "
             "guide instead, e.g. the true pictures, as in training; null: the enlarged pictures."},
     {"predict.posterior", PL_CONFIG_CHOICE, "mean", .choices = "mean|sample",
-     .doc = "`predict`: the latent of a picture: the mean of what the encoder gives, or, as the "
-            "authors, a sample of it."},
+     .doc = "`predict`: latent of a picture: the mean of the encoder's distribution, or a sample "
+            "from it, as the authors do."},
     {"predict.colour", PL_CONFIG_CHOICE, "adain", .choices = "none|adain|wavelet",
      .doc = "`predict`: colours of the result: as sampled (none), with the means and deviations of "
             "the picture (adain), or with its coarse part (wavelet)."},
@@ -193,7 +193,7 @@ static void numbers(pl_builder *b, pl_nn *m, const char *key, int n, int64_t *ou
     int got;
     const int64_t *x = pl_config_ints(pl_builder_config(b), key, &got);
     if (got != n)
-        pl_nn_fail(m, PL_ERR_CONFIG, "%s wants %d numbers, got %d", key, n, got);
+        pl_nn_fail(m, PL_ERR_CONFIG, "%s needs %d numbers, got %d", key, n, got);
     else
         memcpy(out, x, sizeof *out * (size_t)n);
 }
@@ -208,7 +208,7 @@ static void check_ranges(pl_builder *b, pl_nn *m)
         int n;
         const double *x = pl_config_floats(pl_builder_config(b), keys[i], &n);
         if (n != 2 || x[0] > x[1])
-            pl_nn_fail(m, PL_ERR_CONFIG, "%s wants two numbers, the smaller first", keys[i]);
+            pl_nn_fail(m, PL_ERR_CONFIG, "%s needs two numbers, the smaller first", keys[i]);
     }
 }
 
@@ -296,7 +296,7 @@ pl_status sr_config_of(pl_builder *b, pl_nn *m, sr_config *k)
     pl_config_ints(c, "struct.mult", &k->struct_levels);
     if (k->levels < 1 || k->levels > SR_MAX_LEVELS || k->struct_levels != k->levels) {
         pl_nn_fail(m, PL_ERR_CONFIG,
-                   "model.mult wants 1 to %d numbers and struct.mult as many; got %d and %d",
+                   "model.mult needs 1 to %d numbers and struct.mult as many; got %d and %d",
                    SR_MAX_LEVELS, k->levels, k->struct_levels);
         return PL_ERR_CONFIG;
     }

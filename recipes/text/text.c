@@ -81,7 +81,7 @@ static pl_status count_tokens(const pl_config *c, text_sizes *s)
     bool numbers = !pl_config_is_null(c, "data.tokens"), named;
     named = !pl_config_is_null(c, "data.vocabulary");
     if (pl_config_int(c, "data.token_bytes") == 3)
-        return pl_fail(PL_ERR_CONFIG, "data.token_bytes is 3; wants 2 or 4");
+        return pl_fail(PL_ERR_CONFIG, "data.token_bytes is 3; needs 2 or 4");
     if (numbers && !pl_config_is_null(c, "data.text"))
         return pl_fail(PL_ERR_CONFIG, "data.tokens and data.text are both set; remove one");
     if (wanted > 0 && !named && numbers) {

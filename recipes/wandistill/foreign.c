@@ -18,7 +18,7 @@ static const pl_foreign_key student[] = {
     {"teacher_dtype", "teacher.dtype", .values = "float32=fp32|bfloat16=bf16"},
     {"data_path", "data.prompts"},
     {"num_workers", "data.workers"},
-    {"gradient_checkpointing", .why = "the plan recomputes what the budget needs"},
+    {"gradient_checkpointing", .why = "the plan recomputes as many tensors as the budget needs"},
     {"multi_gpu,distributed,local_rank", .why = "ranks=N and --ranks N train on several GPUs"},
     {"output_dir", .why = "--out names the run folder"},
     {NULL},

@@ -25,7 +25,7 @@ pl_status pl_mpi_load(const pl_mpi_plugin_info **out)
     const pl_mpi_plugin_info *info = dlsym(library, "pl_mpi_plugin");
     PL_FAIL_IF(!info || info->abi != PL_MPI_ABI || strcmp(info->version, PL_VERSION_STRING) != 0,
                PL_ERR_PEER,
-               "%s belongs to another version of this program: build both from the same sources",
+               "%s was built for another version of this program: build both from the same sources",
                path);
     *out = info;
     return PL_OK;
@@ -121,7 +121,7 @@ static pl_status compare_secrets(const pl_world *w, const secret_note *all)
                    r, w->member[r].host, all[r].why);
         PL_FAIL_IF(memcmp(all[r].fingerprint, all[0].fingerprint, sizeof all[r].fingerprint) != 0,
                    PL_ERR_PEER,
-                   "rank %d on host %s has another secret than rank 0 on host %s: copy "
+                   "rank %d on host %s has a different secret from rank 0 on host %s: copy "
                    "~/.config/plimsoll/secret to both, or pass the secret to all ranks (export "
                    "PLIMSOLL_SECRET=$(openssl rand -hex 32); mpirun -x PLIMSOLL_SECRET ...)",
                    r, w->member[r].host, w->member[0].host);

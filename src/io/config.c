@@ -47,7 +47,7 @@ static pl_status check_entry(const pl_config_entry *e)
 {
     PL_FAIL_IF(e->type < PL_CONFIG_BOOL || e->type > PL_CONFIG_TREE || !e->doc ||
                    (e->type == PL_CONFIG_CHOICE) != (e->choices != NULL),
-               PL_ERR_ARG, "schema: %s lacks a doc line, or its type and choices do not agree",
+               PL_ERR_ARG, "schema: %s has no doc line, or its type and choices do not match",
                e->key);
     PL_FAIL_IF((e->cache == PL_CACHE_FILE || e->cache == PL_CACHE_WEIGHTS) &&
                    e->type != PL_CONFIG_TEXT,

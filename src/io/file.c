@@ -48,7 +48,7 @@ void pl_file_close(pl_file *f)
 pl_status pl_file_read(const pl_file *f, uint64_t offset, size_t bytes, void *dst)
 {
     PL_FAIL_IF(offset > f->size || bytes > f->size - offset, f->bad,
-               "%.200s: bytes %llu to +%zu are past its end (%llu bytes)", f->name,
+               "%.200s: a read at byte %llu of %zu bytes goes past its end (%llu bytes)", f->name,
                (unsigned long long)offset, bytes, (unsigned long long)f->size);
     if (f->fd < 0) {
         if (bytes) memcpy(dst, f->mem + offset, bytes);

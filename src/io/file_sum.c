@@ -54,7 +54,8 @@ static pl_status find_digits(const pl_file *f, bool *has_sum, uint64_t *at, uint
     else
         return PL_OK;
     *has_sum = is_hex(head + *at, stored);
-    PL_FAIL_IF(!*has_sum, PL_ERR_FILE, "%.200s is damaged: its checksum is not a number", f->name);
+    PL_FAIL_IF(!*has_sum, PL_ERR_FILE, "%.200s is damaged: its stored checksum is not a number",
+               f->name);
     return PL_OK;
 }
 

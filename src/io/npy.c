@@ -126,8 +126,8 @@ static pl_status take_member(head *h)
                  : strcmp(key, "fortran_order") == 0 ? &h->has_order
                  : strcmp(key, "shape") == 0         ? &h->has_shape
                                                      : NULL;
-    PL_FAIL_IF(!seen || *seen, PL_ERR_DATA, "%.200s: key '%s' in the .npy header is %s", h->file,
-               key, seen ? "there twice" : "unknown");
+    PL_FAIL_IF(!seen || *seen, PL_ERR_DATA, "%.200s: key '%s' in the .npy header %s", h->file, key,
+               seen ? "occurs twice" : "is unknown");
     *seen = true;
     if (seen == &h->has_descr) return take_descr(h);
     if (seen == &h->has_shape) return take_shape(h);
@@ -147,7 +147,7 @@ static pl_status parse_head(head *h)
     skip_space(h);
     if (h->p != h->end) return malformed(h, "nothing after '}'");
     PL_FAIL_IF(!h->has_descr || !h->has_order || !h->has_shape, PL_ERR_DATA,
-               "%.200s: the .npy header lacks %s", h->file,
+               "%.200s: the .npy header has no %s", h->file,
                !h->has_descr   ? "descr"
                : !h->has_order ? "fortran_order"
                                : "shape");
@@ -170,7 +170,7 @@ static pl_status find_dtype(const head *h, pl_dtype *out)
                "numbers",
                h->file);
     PL_FAIL_IF(kind == 'V', PL_ERR_DATA,
-               "%.200s: type '%s' has no meaning in .npy (bfloat16?); use safetensors, or save "
+               "%.200s: type '%s' is not a type of .npy (bfloat16?); use safetensors, or save "
                "float32",
                h->file, h->descr);
     PL_FAIL(PL_ERR_DATA,
@@ -352,7 +352,8 @@ pl_status pl_npy_read(const pl_npy *a, int64_t first, int64_t n, void *dst)
                         dst));
     const uint8_t *b = dst;
     for (size_t i = 0; a->type.dtype == PL_BOOL && i < bytes; i++)
-        PL_FAIL_IF(b[i] > 1, PL_ERR_DATA, "%.200s: a bool byte is %d", a->name, b[i]);
+        PL_FAIL_IF(b[i] > 1, PL_ERR_DATA, "%.200s: a byte of a bool array is %d; it must be 0 or 1",
+                   a->name, b[i]);
     return PL_OK;
 }
 
@@ -389,7 +390,7 @@ pl_status pl_npy_writer_new(const char *path, const pl_type *type, pl_npy_writer
     const char *descr = NULL;
     for (int i = 0; i < N_DESCR; i++)
         if (descr_rows[i].dtype == type->dtype) descr = descr_rows[i].descr;
-    PL_FAIL_IF(!descr, PL_ERR_UNSUPPORTED, "%.200s: %s has no form in .npy; use safetensors", path,
+    PL_FAIL_IF(!descr, PL_ERR_UNSUPPORTED, "%.200s: .npy has no type for %s; use safetensors", path,
                pl_dtype_name(type->dtype));
     uint64_t bytes = pl_dtype_bytes(type->dtype);
     for (int i = 0; i < type->rank; i++)
@@ -412,7 +413,8 @@ pl_status pl_npy_writer_new(const char *path, const pl_type *type, pl_npy_writer
 
 pl_status pl_npy_writer_write(pl_npy_writer *w, const void *data, size_t bytes)
 {
-    PL_FAIL_IF(bytes > w->left, PL_ERR_ARG, "%zu bytes given for an array that lacks %llu", bytes,
+    PL_FAIL_IF(bytes > w->left, PL_ERR_ARG,
+               "%zu bytes were given, but the array has room for only %llu more", bytes,
                (unsigned long long)w->left);
     PL_TRY(pl_file_writer_write(w->file, data, bytes));
     w->left -= bytes;
@@ -421,7 +423,7 @@ pl_status pl_npy_writer_write(pl_npy_writer *w, const void *data, size_t bytes)
 
 pl_status pl_npy_writer_finish(pl_npy_writer *w)
 {
-    PL_FAIL_IF(w->left, PL_ERR_ARG, "the array still lacks %llu bytes",
+    PL_FAIL_IF(w->left, PL_ERR_ARG, "the array is incomplete: %llu bytes were not written",
                (unsigned long long)w->left);
     return pl_file_writer_commit(w->file);
 }

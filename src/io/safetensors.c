@@ -231,7 +231,7 @@ static int meta_compare(const void *a, const void *b)
 
 static pl_status parse_meta(pl_st_reader *r, json_t *v)
 {
-    PL_FAIL_IF(r->has_meta, PL_ERR_FILE, "%.200s: __metadata__ is there twice", r->file.name);
+    PL_FAIL_IF(r->has_meta, PL_ERR_FILE, "%.200s has __metadata__ twice", r->file.name);
     PL_FAIL_IF(!json_is_object(v), PL_ERR_FILE, "%.200s: __metadata__ is not an object",
                r->file.name);
     r->has_meta = true;
@@ -363,7 +363,7 @@ pl_status pl__st_index(pl_st_reader *r)
     qsort(r->by_name, (size_t)r->n_tensors, sizeof *r->by_name, name_compare);
     for (int i = 1; i < r->n_tensors; i++)
         PL_FAIL_IF(name_compare(&r->by_name[i - 1], &r->by_name[i]) == 0, PL_ERR_FILE,
-                   "%.200s: tensor \"%.*s\" is there twice", r->file.name, NAME_SHOWN,
+                   "%.200s has tensor \"%.*s\" twice", r->file.name, NAME_SHOWN,
                    r->by_name[i]->name);
     return PL_OK;
 }

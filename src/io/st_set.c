@@ -99,8 +99,8 @@ static pl_status check_index(const pl_st_set *s, const char *index, json_t *map)
         int at = 0;
         PL_FAIL_IF(!pl_st_set_find(s, name, &at) ||
                        !ends_with(s->path[at], json_string_value(value)),
-                   PL_ERR_FILE, "%s promises tensor \"%.80s\" in %s, which has none", index, name,
-                   json_string_value(value));
+                   PL_ERR_FILE, "%s lists tensor \"%.80s\" in %s, which has no such tensor", index,
+                   name, json_string_value(value));
     }
     return PL_OK;
 }
@@ -117,7 +117,7 @@ static pl_status open_index(pl_st_set *s, const char *index)
     pl_status rc = PL_OK;
     if (!json_is_object(map))
         rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__,
-                      "%s has no object \"weight_map\": no index of tensors", index);
+                      "%s has no object \"weight_map\": it is not an index of tensors", index);
     if (rc == PL_OK) rc = add_indexed(s, index, map);
     if (rc == PL_OK) rc = open_files(s);
     if (rc == PL_OK) rc = check_index(s, index, map);

@@ -317,7 +317,7 @@ static pl_status skip_complete(pl_st_writer *w)
 
 pl_status pl_st_writer_begin(pl_st_writer *w)
 {
-    PL_FAIL_IF(w->file || w->finished, PL_ERR_ARG, "%.200s: begun twice", w->path);
+    PL_FAIL_IF(w->file || w->finished, PL_ERR_ARG, "%.200s: begin was called twice", w->path);
     PL_TRY(sort_entries(w));
     pl_str h = PL_STR_INIT;
     pl_status rc = w->pt ? make_pickle(w, &h) : make_header(w, &h);
@@ -337,10 +337,11 @@ int pl_st_writer_order(const pl_st_writer *w, int position)
 
 pl_status pl_st_writer_write(pl_st_writer *w, int index, const void *data, size_t bytes)
 {
-    PL_FAIL_IF(!w->file || w->failed, PL_ERR_ARG, "%.200s: not begun, or failed before", w->path);
+    PL_FAIL_IF(!w->file || w->failed, PL_ERR_ARG,
+               "%.200s: the file was not begun, or an earlier write failed", w->path);
     if (bytes == 0) return PL_OK;
     PL_FAIL_IF(w->current >= w->n_entries || w->entry[w->current].index != index, PL_ERR_ARG,
-               "%.200s: bytes for tensor %d come out of order", w->path, index);
+               "%.200s: the bytes of tensor %d were given out of order", w->path, index);
     const entry *e = &w->entry[w->current];
     PL_FAIL_IF(bytes > e->bytes - w->written, PL_ERR_ARG,
                "%.200s: tensor \"%.80s\" has %llu bytes, %llu+%zu were given", w->path, e->name,
@@ -356,7 +357,8 @@ pl_status pl_st_writer_write(pl_st_writer *w, int index, const void *data, size_
 pl_status pl_st_writer_finish(pl_st_writer *w)
 {
     PL_FAIL_IF(!w->file || w->failed || w->finished, PL_ERR_ARG,
-               "%.200s: not begun, failed before, or finished already", w->path);
+               "%.200s: the file was not begun, an earlier write failed, or it is finished",
+               w->path);
     PL_FAIL_IF(w->current < w->n_entries, PL_ERR_ARG,
                "%.200s: tensor \"%.80s\" has %llu bytes, %llu were given", w->path,
                w->entry[w->current].name, (unsigned long long)w->entry[w->current].bytes,

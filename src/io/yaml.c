@@ -341,7 +341,8 @@ pl_status pl_yaml_parse(const char *text, size_t len, const char *name, pl_arena
                         const pl_yaml **out)
 {
     PL_FAIL_IF(len > PL_YAML_MAX_BYTES, PL_ERR_CONFIG,
-               "%.200s: %zu bytes, a configuration has at most %d", name, len, PL_YAML_MAX_BYTES);
+               "%.200s has %zu bytes; a configuration may have at most %d", name, len,
+               PL_YAML_MAX_BYTES);
     PL_TRY(check_characters(text, len, name));
     if (looks_like_json(text, len, name)) PL_TRY(check_json_comments(text, len, name));
     builder *b = pl_arena_new(arena, builder, 1);

@@ -49,7 +49,7 @@ static int64_t checked_width(pl_nn *m, pl_val q, pl_val source, const char *name
     if (pl_val_ok(q) && pl_val_ok(source) &&
         (pl_val_type(g, q).rank != 3 || pl_val_type(g, source).rank != 3)) {
         pl_nn_fail(m, PL_ERR_SHAPE,
-                   "%s: rank %d attends to rank %d: wants [batch, positions, width]", name,
+                   "%s: rank %d attends to rank %d: needs [batch, positions, width]", name,
                    pl_val_type(g, q).rank, pl_val_type(g, source).rank);
         return 0;
     }
@@ -59,7 +59,7 @@ static int64_t checked_width(pl_nn *m, pl_val q, pl_val source, const char *name
     }
     if (kv < 1 || o->heads % kv) {
         pl_nn_fail(m, PL_ERR_SHAPE,
-                   "%s: %d heads of queries share %d heads of keys and values: wants a divisor of "
+                   "%s: %d heads of queries share %d heads of keys and values: needs a divisor of "
                    "%d",
                    name, o->heads, kv, o->heads);
         return 0;

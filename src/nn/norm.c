@@ -146,7 +146,7 @@ bool pl__nn_batch_moments(pl_nn *m, pl_val x, const char *name, const int slots[
     int64_t n = c > 0 ? pl_type_elems(&t) / c * (sync ? ranks->ranks : 1) : 0;
     if (t.rank < 2 || (m->training && n < 2)) {
         pl_nn_fail(m, PL_ERR_SHAPE,
-                   "%s: batch statistics of %lld values a channel; BatchNorm wants at least 2 "
+                   "%s: batch statistics of %lld values a channel; BatchNorm needs at least 2 "
                    "samples a micro-batch (batch over accumulate)",
                    name, (long long)n);
         return false;

@@ -269,7 +269,7 @@ static pl_status undefined(const pl_ox_call *c, const char *name)
     for (size_t i = 0; i < g->n_initializer; i++)
         if (g->initializer[i]->name && strcmp(g->initializer[i]->name, name) == 0)
             return pl_ox_fail(c, PL_ERR_UNSUPPORTED,
-                              "input '%s' has elements of type %s, which the engine does not have",
+                              "input '%s' has elements of type %s, which Plimsoll does not support",
                               name, pl_ox_type_name(g->initializer[i]->data_type));
     return pl_ox_fail(c, PL_ERR_FILE,
                       "input '%s' is not defined before this node: the nodes are not in order, or "
@@ -349,11 +349,11 @@ static pl_status bind(const pl_onnx *o, const pl_onnx_port *p, const pl_onnx_opt
 {
     PL_FAIL_IF(
         p->rank < 0, PL_ERR_UNSUPPORTED,
-        "%s: input '%s' is no tensor, but a sequence, a map or an optional value; export the "
+        "%s: input '%s' is not a tensor but a sequence, a map or an optional value; export the "
         "model with tensors as inputs",
         o->path, p->name);
     PL_FAIL_IF(!p->supported, PL_ERR_UNSUPPORTED,
-               "%s: input '%s' has elements of type %s, which the engine does not have", o->path,
+               "%s: input '%s' has elements of type %s, which Plimsoll does not support", o->path,
                p->name, p->type_name);
     pl_type t = pl_type_make(p->dtype, p->rank, p->dim);
     const pl_onnx_port *first = &o->in[0];
@@ -437,7 +437,7 @@ static pl_status add_input(pl_ox_build *b, const pl_onnx_port *p, int n_in, cons
         char a[96], z[96];
         bool same = v->rank == t.rank && v->dtype == t.dtype;
         for (int i = 0; same && i < t.rank; i++) same = v->dim[i] == t.dim[i];
-        PL_FAIL_IF(!same, PL_ERR_SHAPE, "%s: input '%s' is %s%s; the model wants %s", o->path,
+        PL_FAIL_IF(!same, PL_ERR_SHAPE, "%s: input '%s' is %s%s; the model needs %s", o->path,
                    p->name, pl_type_text(&have, a, sizeof a),
                    given->channels_last ? " (channels last)" : "", pl_type_text(&t, z, sizeof z));
     } else

@@ -73,6 +73,6 @@ pl_status pl_ox_check_types(const pl_ox_call *c)
     const char *name = c->b->mistyped;
     if (!name) return PL_OK;
     const pl_ox_attr *a = pl_ox_attr_find(c, name);
-    return pl_ox_fail(c, PL_ERR_FILE, "attribute %s has %s; the op wants %s", name,
+    return pl_ox_fail(c, PL_ERR_FILE, "attribute %s has %s; the op needs %s", name,
                       type_name(a ? a->type : 0), type_name(c->b->wanted_type));
 }

@@ -88,10 +88,10 @@ pl_status pl_ox_tensor_type_of(const pl_onnx *o, const pl_ox_tensor *t, pl_type 
     const char *file = o->path, *name = name_of(t);
     pl_type r = {.rank = (int32_t)t->n_dims};
     PL_FAIL_IF(!pl_ox_dtype(t->data_type, &r.dtype), PL_ERR_UNSUPPORTED,
-               "%s: tensor '%s' has elements of type %s, which the engine does not have", file,
+               "%s: tensor '%s' has elements of type %s, which Plimsoll does not support", file,
                name, pl_ox_type_name(t->data_type));
     PL_FAIL_IF(t->n_dims > PL_MAX_RANK, PL_ERR_UNSUPPORTED,
-               "%s: tensor '%s' has %zu dimensions; the engine has at most %d", file, name,
+               "%s: tensor '%s' has %zu dimensions; Plimsoll supports at most %d", file, name,
                t->n_dims, PL_MAX_RANK);
     int64_t n = 1;
     for (size_t i = 0; i < t->n_dims; i++) {
@@ -169,7 +169,7 @@ pl_status pl_ox_external_read(const pl_onnx *o, const pl_ox_tensor *t, uint64_t 
     else if (offset > f.size || at + bytes > f.size - offset ||
              (has_length && (at + bytes > length || length > f.size - offset)))
         rc = pl_fail(PL_ERR_FILE,
-                     "%s: tensor '%s' wants %llu bytes at byte %llu of %s, which has %llu bytes "
+                     "%s: tensor '%s' needs %llu bytes at byte %llu of %s, which has %llu bytes "
                      "(length given for the tensor: %llu)",
                      o->path, name, (unsigned long long)(at + bytes), (unsigned long long)offset,
                      path, (unsigned long long)f.size,
@@ -389,15 +389,15 @@ static pl_status read_sparse(const pl_onnx *o, const pl_ox_init *t, pl_arena *me
     PL_TRY(pl_ox_tensor_read(o, s->indices, mem, &indices));
     int64_t rank = values.n ? indices.n / values.n : 1;
     PL_FAIL_IF(indices.d || n > PL_OX_HOST_ELEMS || (rank != 1 && rank != t->about.type.rank),
-               PL_ERR_FILE, "%s: sparse tensor '%s' has indices that do not agree with it", o->path,
-               t->about.name);
+               PL_ERR_FILE, "%s: sparse tensor '%s' has indices that do not match its shape",
+               o->path, t->about.name);
     PL_TRY(host_room(mem, n, values.d != NULL, &h));
     for (int64_t k = 0; k < values.n; k++) {
         int64_t at = 0;
         for (int64_t j = 0; j < rank; j++)
             at = (rank > 1 ? at * t->about.type.dim[j] : 0) + indices.i[k * rank + j];
-        PL_FAIL_IF(at < 0 || at >= n, PL_ERR_FILE, "%s: sparse tensor '%s' has an index outside",
-                   o->path, t->about.name);
+        PL_FAIL_IF(at < 0 || at >= n, PL_ERR_FILE,
+                   "%s: sparse tensor '%s' has an index out of range", o->path, t->about.name);
         if (h.d)
             h.d[at] = values.d[k];
         else

@@ -131,7 +131,7 @@ pl_status pl_onnx_slot_read(pl_onnx *o, const pl_slot *slot, void *to, bool *kno
     }
     const pl_type *t = pl_slot_type(slot);
     PL_FAIL_IF(pl_type_elems(t) != n || slot->shards, PL_ERR_SHAPE,
-               "%s: slot '%s' has %lld elements, its tensor %lld", o->path, slot->name,
+               "%s: slot '%s' has %lld elements, but its tensor has %lld", o->path, slot->name,
                (long long)pl_type_elems(t), (long long)n);
     if (s->init && s->init->tensor) {
         walk in_runs = walk_of(s, w.stride, to);

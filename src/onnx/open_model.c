@@ -77,7 +77,7 @@ static pl_status read_port(pl_onnx *o, const pl_ox_info *info, bool input, pl_on
         return PL_OK;
     }
     PL_FAIL_IF(t->shape->n_dim > PL_MAX_RANK, PL_ERR_UNSUPPORTED,
-               "%s: '%s' has %zu dimensions; the engine has at most %d", o->path, p->name,
+               "%s: '%s' has %zu dimensions; Plimsoll supports at most %d", o->path, p->name,
                t->shape->n_dim, PL_MAX_RANK);
     p->rank = (int)t->shape->n_dim;
     for (int i = 0; i < p->rank; i++) {
@@ -283,7 +283,7 @@ static pl_status read_opset(pl_onnx *o)
         if (!s->domain || !s->domain[0] || strcmp(s->domain, "ai.onnx") == 0) o->opset = s->version;
     }
     if (!o->opset && o->proto->n_opset) o->opset = 18; /* ops of other domains only */
-    PL_FAIL_IF(!o->opset, PL_ERR_FILE, "%s: the file does not say its opset", o->path);
+    PL_FAIL_IF(!o->opset, PL_ERR_FILE, "%s: the file does not name its opset", o->path);
     PL_FAIL_IF(
         o->opset < 1 || o->opset > 28, PL_ERR_UNSUPPORTED,
         "%s: opset %lld; opsets 1 to 28 are read, 13 to 28 are tested. Export the model with "
@@ -295,8 +295,7 @@ static pl_status read_opset(pl_onnx *o)
 static pl_status read_model(pl_onnx *o)
 {
     PL_TRY(pl_ox_parse(&o->file, &o->mem, &o->proto));
-    PL_FAIL_IF(!o->proto->graph, PL_ERR_FILE, "%s: there is no graph in it: not an ONNX model",
-               o->path);
+    PL_FAIL_IF(!o->proto->graph, PL_ERR_FILE, "%s has no graph; it is not an ONNX model", o->path);
     PL_TRY(read_opset(o));
     o->inits = pl_ox_map_new(&o->mem);
     o->functions = pl_ox_map_new(&o->mem);

@@ -204,7 +204,7 @@ static const char *other_format(cutter *c)
 static pl_status damaged(cutter *c, uint64_t pos, const char *what)
 {
     const char *other = other_format(c);
-    PL_FAIL_IF(other, PL_ERR_FILE, "%s is no ONNX file, but %s", c->f->name, other);
+    PL_FAIL_IF(other, PL_ERR_FILE, "%s is not an ONNX file but %s", c->f->name, other);
     PL_FAIL(PL_ERR_FILE, "%s: byte %llu: %s; the file is damaged or not an ONNX file", c->f->name,
             (unsigned long long)pos, what);
 }
@@ -225,7 +225,7 @@ static pl_status varint(cutter *c, uint64_t *pos, uint64_t end, uint64_t *value)
 static pl_status room(cutter *c, uint64_t bytes)
 {
     PL_FAIL_IF(bytes > PL_OX_MAX_META - c->len, PL_ERR_FILE,
-               "%s: more than %u bytes beside the elements of tensors (the limit)", c->f->name,
+               "%s: more than the limit of %u bytes, without the elements of tensors", c->f->name,
                PL_OX_MAX_META);
     if (c->len + bytes <= c->cap) return PL_OK;
     size_t cap = (c->len + (size_t)bytes) * 2 + 4096;

@@ -97,7 +97,8 @@ static pl_status verify_data(const pl_onnx *o, const char *name, uint64_t stored
     uint64_t hash = 0, own;
     bool has_sum;
     PL_FAIL_IF(!name[0] || strchr(name, '/'), PL_ERR_FILE,
-               "%s is damaged: its data would lie in '%s', not beside it", o->path, name);
+               "%s is damaged: its tensors are in '%s', outside the folder of the model", o->path,
+               name);
     int n = snprintf(path, sizeof path, "%s/%s", o->folder, name);
     PL_FAIL_IF(n < 0 || (size_t)n >= sizeof path, PL_ERR_FILE, "%s: the path is too long", o->path);
     pl_status rc = pl_file_open(path, PL_ERR_FILE, &f);

@@ -98,8 +98,9 @@ pl_status pl_batch_analyse(const pl_graph *whole, const pl_graph *part, int64_t 
                            pl_batch_report *out)
 {
     memset(out, 0, sizeof *out);
-    PL_FAIL_IF(parts < 2 || batch < 1 || batch % parts, PL_ERR_ARG, "a batch of %lld in %lld parts",
-               (long long)batch, (long long)parts);
+    PL_FAIL_IF(parts < 2 || batch < 1 || batch % parts, PL_ERR_ARG,
+               "a batch of %lld does not divide into %lld micro-batches", (long long)batch,
+               (long long)parts);
     PL_TRY(same_program(whole, part));
     pl_arena scratch = PL_ARENA_INIT;
     pl_batch_walk w = {

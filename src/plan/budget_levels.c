@@ -557,9 +557,10 @@ pl_status pl__search_levels(pl__search *f, pl__search *plain, const pl_level_opt
         pl__expanded_plan_free(s.best);
         return rc;
     }
-    PL_FAIL_IF(!s.best, PL_ERR_FIT,
-               "no plan found for an arena of %llu bytes, with values below the device",
-               (unsigned long long)arena_budget);
+    PL_FAIL_IF(
+        !s.best, PL_ERR_FIT,
+        "no plan found for an arena of %llu bytes, with tensors moved to host memory or disk",
+        (unsigned long long)arena_budget);
     *out = s.best;
     return PL_OK;
 }
@@ -587,7 +588,7 @@ pl_status pl__search_levels_minimum(pl__search *f, const pl_level_opts *levels,
     }
     if (*bytes < bound) *bytes = bound; /* smaller budgets are not searched */
     PL_FAIL_IF(rc == PL_OK && *bytes == UINT64_MAX, PL_ERR_FIT,
-               "the levels below the device have no room for the values that must leave it");
+               "host memory and disk have no room for the tensors that must leave the device");
     return rc;
 }
 

@@ -127,7 +127,8 @@ pl_status pl__slot_read_quantized(pl_session *s, int slot, uint64_t at, void *to
 {
     const pl_slot *t = pl_store_slot(s->store, slot);
     size_t elem = pl_dtype_bytes(t->type.dtype);
-    PL_FAIL_IF(at % elem || bytes % elem, PL_ERR_ARG, "a part of an element of slot %s", t->name);
+    PL_FAIL_IF(at % elem || bytes % elem, PL_ERR_ARG,
+               "the range of slot %s begins or ends within an element", t->name);
     part *p = part_new(t);
     pl_status rc = p ? PL_OK : PL_ERR_MEMORY;
     int64_t first = (int64_t)(at / elem), n = (int64_t)(bytes / elem), step = 0;

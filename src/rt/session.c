@@ -191,7 +191,7 @@ static pl_status check_host_program(const pl_session *s, const pl_program *p)
 static pl_status check_program(const pl_session *s, const pl_program *p, int i)
 {
     PL_FAIL_IF(p->g->store != s->store, PL_ERR_ARG,
-               "program %d was compiled over another store than the session's", i);
+               "program %d was compiled with another store than the session's", i);
     if (runs_on_host(s, p)) return check_host_program(s, p);
     PL_FAIL_IF(i && p->dev != s->dev, PL_ERR_ARG,
                "programs of one session must be compiled for one device");
@@ -383,7 +383,7 @@ static pl_status check_part(const pl_session *s, int slot, uint64_t at, size_t b
     PL_FAIL_IF(slot < 0 || slot >= s->n_slots, PL_ERR_ARG, "the session has no slot %d", slot);
     uint64_t all = pl_type_bytes(&pl_store_slot(s->store, slot)->type);
     PL_FAIL_IF(at > all || bytes > all - at, PL_ERR_ARG,
-               "bytes %llu to %llu of slot %s, which has %llu", (unsigned long long)at,
+               "bytes %llu to %llu are out of range: slot %s has %llu", (unsigned long long)at,
                (unsigned long long)(at + bytes), pl_store_slot(s->store, slot)->name,
                (unsigned long long)all);
     return PL_OK;

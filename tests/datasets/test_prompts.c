@@ -200,11 +200,11 @@ TEST(prompts_train_a_network)
     CHECK_MSG(r.code == 5 && strstr(r.err, "39 rows") && strstr(r.err, "40 lines"), "%d %s", r.code,
               r.err);
     r = cli_run(WORDS "", pl_test_dir(), "mute.so");
-    CHECK_MSG(r.code == 2 && strstr(r.err, "data.embeddings wants"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "data.embeddings"), "%d %s", r.code, r.err);
     r = cli_run(WORDS "data.embeddings=e.safetensors dim=9", pl_test_dir(), "words.so");
     CHECK_MSG(r.code == 5 && strstr(r.err, "f32[9]"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && $P train ./words.so data.embeddings=e.safetensors", pl_test_dir());
-    CHECK_MSG(r.code == 2 && strstr(r.err, "wants data.prompts"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "needs data.prompts"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && $P train " CLI_SMALL "data.prompts=p.txt", pl_test_dir());
     CHECK_MSG(r.code == 2 && strstr(r.err, "takes no text"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && $P train ./words.so data.prompts=none.txt", pl_test_dir());

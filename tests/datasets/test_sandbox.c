@@ -84,7 +84,7 @@ TEST(sandbox_serves_and_is_replaced_when_it_ends)
     CHECK_INT(ask(s, FAIL, &n), PL_ERR_DATA);
     CHECK_MSG(strcmp(pl_error_text(), "the data are odd") == 0, "%s", pl_error_text());
     CHECK_INT(ask(s, HOG, &n), PL_ERR_DATA);
-    CHECK_MSG(strstr(pl_error_text(), "more memory than it may have, 67 MB"), "%s",
+    CHECK_MSG(strstr(pl_error_text(), "more memory than its limit of 67 MB"), "%s",
               pl_error_text());
     CHECK_INT(pl_sandbox_pid(s), pid);
     CHECK_INT(ask(s, CRASH, &n), PL_ERR_DATA);

@@ -194,7 +194,7 @@ TEST(ranks_plan_that_differs_names_the_rank)
     pl_threads_set(0);
     for (int i = 0; i < 2; i++) {
         CHECK_INT(world[i].status, PL_ERR_CONFIG);
-        CHECK_MSG(strstr(world[i].error, "rank 1 has another plan than rank 0"), "%s",
+        CHECK_MSG(strstr(world[i].error, "rank 1 has a different plan from rank 0"), "%s",
                   world[i].error);
     }
 }

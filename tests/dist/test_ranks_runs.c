@@ -279,7 +279,7 @@ TEST(ranks_runs_name_a_rank_that_differs)
 
     if (cli_run(MPI "true : -n 1 true").code != 0)
         SKIP("mpirun cannot start two programs"); /* Open MPI 5.0.7 of Debian 13 crashes */
-    check_named("$P " RUN "optim.lr=1e-4", "has another configuration than rank 0");
+    check_named("$P " RUN "optim.lr=1e-4", "has a different configuration from rank 0");
     CHECK_INT(
         cli_run(
             IN
@@ -288,7 +288,7 @@ TEST(ranks_runs_name_a_rank_that_differs)
             .code,
         0);
 
-    check_named("other/plimsoll " RUN, "has another program than rank 0");
+    check_named("other/plimsoll " RUN, "has a different program from rank 0");
     /* The same configuration text, with a path whose file has another content on rank 1. */
     CHECK_INT(
         cli_run(
@@ -303,7 +303,7 @@ TEST(ranks_runs_name_a_rank_that_differs)
                        "data.path=set allow_random_frozen=true : -n 1 -wdir there $P " RUN
                        "data.path=set allow_random_frozen=true");
     CHECK_MSG(r.code == 2 && strstr(r.err, "rank 1 on ") &&
-                  strstr(r.err, "has another data set than rank 0"),
+                  strstr(r.err, "has a different data set from rank 0"),
               "exit %d: %s", r.code, r.err);
 
     r = cli_run(IN MPI "-wdir here $P " RUN

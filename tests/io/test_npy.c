@@ -103,8 +103,8 @@ TEST(npy_malformed_headers_are_refused)
     REFUSED(pl_npy_open_memory("\x93NUMPY\2\0\1\0\0", 11, "bad.npy", &a), "past its end");
     REFUSED(pl_npy_open_memory("\x93NUMPY\2\0\377\377\377\377", 12, "bad.npy", &a), "4294967295");
     REFUSED(try_npy(1, "", 0, NULL), "'{'");
-    REFUSED(try_npy(1, "{}", 0, NULL), "lacks descr");
-    REFUSED(try_npy(1, "{'descr': '<f4', 'fortran_order': False}", 4, NULL), "lacks shape");
+    REFUSED(try_npy(1, "{}", 0, NULL), "has no descr");
+    REFUSED(try_npy(1, "{'descr': '<f4', 'fortran_order': False}", 4, NULL), "has no shape");
     REFUSED(try_npy(1, "{'descr': '<f4', 'descr': '<f4'}", 4, NULL), "twice");
     REFUSED(try_npy(1, "{'other': 1}", 4, NULL), "unknown");
     REFUSED(try_npy(1, "{'descr' '<f4'}", 4, NULL), "':'");
@@ -123,7 +123,7 @@ TEST(npy_bool_bytes_are_checked)
     CHECK_OK(pl_npy_open_memory(file, sizeof file - 1, "bad.npy", &a));
     char buf[2];
     CHECK_OK(pl_npy_read(a, 0, 1, buf));
-    REFUSED(pl_npy_read(a, 0, 2, buf), "bool byte is 2");
+    REFUSED(pl_npy_read(a, 0, 2, buf), "bool array is 2");
     pl_npy_close(a);
 }
 

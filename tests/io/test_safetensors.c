@@ -194,7 +194,7 @@ TEST(safetensors_s3_bad_counts_are_refused)
     REFUSED(try_text("{\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
                      "\"\\u0074\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
                      2),
-            "\"t\" is there twice");
+            "has tensor \"t\" twice");
     REFUSED(
         try_text("{\"t\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
                  1),

@@ -125,7 +125,7 @@ TEST(tokenizer_files_that_are_damaged_or_of_another_kind_are_refused)
     refuses(piece, "vocab.txt", "a\nb\n[CLS]\n", "[PAD]");
     refuses(piece, "vocab.txt", "", "[PAD]");
     refuses(piece, "vocab.txt", "[PAD]\n[UNK]\na\xff\n", "line 3 is not text in UTF-8");
-    refuses(piece, "t.json", "{\"model\": {\"type\": \"BPE\"}}", "WordPiece is wanted");
+    refuses(piece, "t.json", "{\"model\": {\"type\": \"BPE\"}}", "WordPiece is needed");
     refuses(piece, "t.json", "{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}}}",
             "BertNormalizer");
     refuses(piece, "t.json", "{\"model\": {\"type\": \"Wor", "t.json:1:");
@@ -136,7 +136,7 @@ TEST(tokenizer_files_that_are_damaged_or_of_another_kind_are_refused)
     refuses(clip, "t.json",
             "{\"model\": {\"type\": \"BPE\", \"end_of_word_suffix\": \"</w>\", \"vocab\": {\"a\": "
             "0}, \"merges\": [\"a b\"]}}",
-            "lacks a part");
+            "no token for a part");
     refuses(clip, "merges.txt", "#version\nabc\n", "two tokens");
     refuses(clip, "merges.txt", "#version\n", "no merges");
     refuses(clip, "merges.txt", "\x1f\x8b\x08", "gunzip");

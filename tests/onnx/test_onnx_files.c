@@ -130,7 +130,7 @@ TEST(onnx_external_data_stay_in_the_folder_of_the_model)
     pl_str link = external_tensor("link.bin", "0", "12");
     REFUSED(link, dir, PL_ERR_FILE, "link out of the folder");
     pl_str far = external_tensor("weights.bin", "8", "12");
-    REFUSED(far, dir, PL_ERR_FILE, "wants 12 bytes at byte 8");
+    REFUSED(far, dir, PL_ERR_FILE, "needs 12 bytes at byte 8");
     pl_str negative = external_tensor("weights.bin", "-4", "12");
     REFUSED(negative, dir, PL_ERR_FILE, "bad offset");
     pl_str shorter = external_tensor("weights.bin", "0", "8");

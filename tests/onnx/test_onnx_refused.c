@@ -21,7 +21,7 @@ static const struct {
     {"blocks", "attribute mode is 'foo'; the words are DCR, CRD"},
     {"gelu", "attribute approximate is 'foo'"},
     {"loss", "attribute reduction is 'foo'"},
-    {"strides_real", "attribute strides has numbers with fractions; the op wants whole numbers"},
+    {"strides_real", "attribute strides has numbers with fractions; the op needs whole numbers"},
     {"kernel_text", "attribute kernel_shape has a text"},
     {"axis_real", "attribute axis has a number with a fraction"},
     {"alpha_whole", "attribute alpha has a whole number"},
@@ -44,7 +44,7 @@ static const struct {
     {"depth", "a depth of -3"},
     {"nowhere", "no node makes output 'y'"},
     {"text_tensor", "input 's' has elements of type string"},
-    {"sequence", "input 's' is no tensor"},
+    {"sequence", "input 's' is not a tensor"},
 };
 
 /* Builds all outputs of the model. */

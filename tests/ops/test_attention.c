@@ -306,7 +306,7 @@ TEST(attention_masks_of_other_shapes_are_refused)
     pl_attention_masked(g, x, x, x, pl_input(g, "mask", PL_TYPE(PL_BOOL, 6, 5)), 0, false);
 
     CHECK_INT(pl_graph_status(g), PL_ERR_SHAPE);
-    CHECK_MSG(strstr(pl_graph_error(g), "mask is bool[1,1,6,5]; wants bool[2,2,6,6]"), "%s",
+    CHECK_MSG(strstr(pl_graph_error(g), "mask is bool[1,1,6,5]; needs bool[2,2,6,6]"), "%s",
               pl_graph_error(g));
     pl_graph_free(g);
     pl_store_free(s);

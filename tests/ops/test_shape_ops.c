@@ -515,19 +515,20 @@ TEST(shape_mistakes_name_the_numbers)
 #define X pl_input(r.g, "x", PL_TYPE(PL_F32, 2, 3))
 
     pl_reshape(r.g, X, PL_DIMS(4, 2));
-    expect(&r, PL_ERR_SHAPE, "reshape: f32[2,3] has 6 elements, f32[4,2] asks for 8");
+    expect(&r, PL_ERR_SHAPE, "reshape: f32[2,3] has 6 elements, but the shape f32[4,2] needs 8");
     pl_reshape(r.g, X, PL_DIMS(-1, -1));
-    expect(&r, PL_ERR_ARG, "two sizes of f32[-1,-1]");
+    expect(&r, PL_ERR_ARG, "two sizes are -1 in the reshape of f32[-1,-1]");
     pl_permute(r.g, X, (const int[]){0, 0});
-    expect(&r, PL_ERR_ARG, "dimension 0 of f32[2,3] stands twice");
+    expect(&r, PL_ERR_ARG, "dimension 0 of f32[2,3] is given twice");
     pl_slice(r.g, X, 1, 0, 4, 1);
-    expect(&r, PL_ERR_SHAPE, "from 0 to 4 by 1 on axis 1 of f32[2,3]");
+    expect(&r, PL_ERR_SHAPE, "start 0, stop 4 and step 1 are not a range of axis 1 of f32[2,3]");
     pl_slice(r.g, X, 2, 0, 1, 1);
     expect(&r, PL_ERR_ARG, "axis 2 of f32[2,3]");
     pl_pad(r.g, X, 0, -1, 0, 0, 0);
     expect(&r, PL_ERR_SHAPE, "-1 before");
     pl_concat(r.g, 2, (pl_val[]){X, pl_fill(r.g, PL_TYPE(PL_F32, 2, 4), 0)}, 0);
-    expect(&r, PL_ERR_SHAPE, "inputs 0 f32[2,3] and 1 f32[2,4] differ beyond axis 0");
+    expect(&r, PL_ERR_SHAPE,
+           "input 0, f32[2,3], and input 1, f32[2,4], may differ only along axis 0");
     pl_squeeze(r.g, X, 0);
     expect(&r, PL_ERR_SHAPE, "axis 0 of f32[2,3] is not 1");
     pl_val part[2];
@@ -541,14 +542,14 @@ TEST(shape_mistakes_name_the_numbers)
     expect(&r, PL_ERR_ARG, "axis 2 of rank 2");
     pl_val y = X;
     pl_take(r.g, y, y);
-    expect(&r, PL_ERR_SHAPE, "indices are i32 or i64, got f32[2,3]");
+    expect(&r, PL_ERR_SHAPE, "indices must be i32 or i64, got f32[2,3]");
     pl_topk(r.g, X, 4, 1, part, NULL);
-    expect(&r, PL_ERR_SHAPE, "4 elements wanted of axis 1");
+    expect(&r, PL_ERR_SHAPE, "count is 4, more than axis 1");
     pl_dropout(r.g, X, pl_rng_key(r.g), 1.5);
     expect(&r, PL_ERR_ARG, "probability 1.5");
     y = X;
     pl_random_uniform(r.g, y, PL_TYPE(PL_F32, 2));
-    expect(&r, PL_ERR_SHAPE, "the key is i64[2]");
+    expect(&r, PL_ERR_SHAPE, "the key must be i64[2]");
     rig_free(&r);
 }
 

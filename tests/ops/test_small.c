@@ -421,7 +421,7 @@ TEST(small_pool_indices_are_bytes)
     pl_graph *g = pl_graph_new(store);
     pl_max_pool(g, pl_input(g, "x", PL_TYPE(PL_F32, 1, 300, 2)), &(pl_pool_opts){.kernel = {257}});
 
-    CHECK(strstr(pl_graph_error(g), "a window of 257 elements; at most 256"));
+    CHECK(strstr(pl_graph_error(g), "the window has 257 elements; at most 256"));
     pl_graph_free(g);
     pl_store_free(store);
 }

@@ -173,7 +173,7 @@ TEST(recompute_checker_rejects_broken_plans)
     CHECK_OK(pl_recompute_solve(&m->p, &o, &plan));
     CHECK_OK(pl_recompute_check(&m->p, plan, 5));
     CHECK(plan->n > m->p.n_units);
-    CHECK(rejects(m, plan, 4, "over the budget"));
+    CHECK(rejects(m, plan, 4, "exceeds the budget"));
     pl_recompute_plan bad = *plan;
     bad.peak_bytes--;
     CHECK(rejects(m, &bad, 5, "peak"));
@@ -191,10 +191,10 @@ TEST(recompute_checker_rejects_broken_plans)
     bad = *plan;
     bad.unit = unit;
     unit[0] = 1;
-    CHECK(rejects(m, &bad, 5, "first computed before"));
+    CHECK(rejects(m, &bad, 5, "runs for the first time before"));
     unit[0] = plan->unit[0];
     unit[1] = 99;
-    CHECK(rejects(m, &bad, 5, "no unit 99"));
+    CHECK(rejects(m, &bad, 5, "unit 99 does not exist"));
     bad = *plan;
     bad.drop = drop;
     drop[1] = drop[0];
@@ -204,7 +204,7 @@ TEST(recompute_checker_rejects_broken_plans)
     for (uint32_t k = 0; k <= plan->n; k++) drop_at[k] = 0; /* no buffer is ever dropped */
     CHECK(rejects(m, &bad, 5, "peak"));
     for (uint32_t i = 0; i < m->p.n_units; i++) m->unit_flags[i] = PL_RECOMPUTE_ONCE;
-    CHECK(rejects(m, plan, 5, "again"));
+    CHECK(rejects(m, plan, 5, "recomputed"));
     memset(m->unit_flags, 0, sizeof m->unit_flags);
     m->buffer_flags[1] = PL_RECOMPUTE_PINNED;
     CHECK(rejects(m, plan, 5, "pinned"));
@@ -233,7 +233,7 @@ TEST(recompute_checker_rejects_stale_views)
     const uint32_t good_unit[] = {0, 1, 0, 1, 2}, good_at[] = {0, 0, 0, 0, 0, 2};
     pl_recompute_plan plan = {
         .n = 4, .unit = unit, .drop_at = drop_at, .drop = drop, .peak_bytes = 5, .cost_ns = 4};
-    CHECK(rejects(m, &plan, 9, "not there"));
+    CHECK(rejects(m, &plan, 9, "not alive"));
 
     plan = (pl_recompute_plan){
         .n = 5, .unit = good_unit, .drop_at = good_at, .drop = drop, .peak_bytes = 5, .cost_ns = 5};

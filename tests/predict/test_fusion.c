@@ -165,7 +165,7 @@ TEST(stablesr_autoencoder_may_have_other_levels)
     CHECK_RUN(cli_run(IN "$P train " TOY "'vae.mult=[1, 1, 2]' --out no --quiet", d), 2,
               "an image has 4 times a latent's side");
     CHECK_RUN(cli_run(IN "$P train " TOY "'vae.mult=[1, 1, 1, 1, 1, 1, 1]' --out no --quiet", d), 2,
-              "vae.mult wants 1 to 6 numbers, got 7");
+              "vae.mult needs 1 to 6 numbers, got 7");
 }
 
 static const pl_naming *naming(const char *name)

@@ -54,7 +54,7 @@ TEST(cloud_predicts_heights_of_arrays_without_targets)
     free(target);
     /* A budget for fewer samples at a time says so: their last bit may differ. */
     CHECK_RUN(cli_run(IN "$P predict run --input new --out less batch=65536 --memory 60MB", d), 0,
-              "of 65536 samples at a time");
+              "instead of 65536");
 }
 
 /* The authors' scaler of heights, pickled in a checkpoint: its numbers are the scale of outputs,
@@ -152,7 +152,7 @@ TEST(cloud_predictions_refuse_what_they_cannot_read)
               "--input: \"nowhere\" is neither");
     CHECK_RUN(cli_run(IN "$P predict run --input a=b --out got", d), 2, "NAME=CAMERA,NAV");
     CHECK_RUN(cli_run(IN "$P predict run --input set/eval/target.npy --out got", d), 5,
-              "wants samples of f32[3,10,8]");
+              "needs samples of f32[3,10,8]");
     CHECK_RUN(cli_run(IN "$P predict run --out got", d), 2, "--input is missing");
     CHECK_RUN(cli_run(IN "$P predict run --input set/eval --out got --memory 1MB", d), 3, "");
     CHECK_RUN(cli_run(IN "test ! -e got", d), 0, "");

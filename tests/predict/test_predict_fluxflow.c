@@ -207,9 +207,9 @@ TEST(fluxflow_samples_repeat_with_their_seed_and_refuse_bad_inputs)
     CHECK_RUN(cli_run(IN "$P predict run --out got", d), 2, "--input is missing");
     CHECK_RUN(cli_run(IN "$P predict run --input nowhere.txt --out got", d), 5, "nowhere.txt");
     CHECK_RUN(cli_run(IN "$P predict run --input a/tokens.npy --out got", d), 5,
-              "wants samples of f32[6]");
+              "needs samples of f32[6]");
     CHECK_RUN(cli_run(IN "$P predict run --input texts --prompt x --out got", d), 2,
-              "one is enough");
+              "exclude each other");
     CHECK_RUN(cli_run(IN "$P predict run --input texts --out got --memory 1MB", d), 3, "");
     CHECK_RUN(cli_run(IN "test ! -e got", d), 0, "");
 }

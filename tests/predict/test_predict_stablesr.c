@@ -282,7 +282,7 @@ TEST(stablesr_restores_pictures_of_any_size_and_refuses_bad_inputs)
                          "$P predict run --input in --out got --quiet " WITH
                          "predict.steps=2 predict.edges_from=other",
                       d),
-              5, "no picture of the name of deep/wide.png");
+              5, "no picture with the same name as deep/wide.png");
     CHECK_RUN(cli_run(IN "$P predict run --input in --out got " WITH "predict.pixels=4096", d), 5,
               "predict.pixels");
     CHECK_RUN(cli_run(IN "$P predict run --input in --out got", d), 6, "vae.weights=FILE");

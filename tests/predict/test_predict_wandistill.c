@@ -108,7 +108,7 @@ TEST(wandistill_looks_prompts_up_and_refuses_unknown_ones)
     CHECK_RUN(cli_run(IN "$P predict run --input second --out got data.embeddings=null", d), 2,
               "plimsoll embed");
     CHECK_RUN(cli_run(IN "$P predict run --input a/latents.npy --out got", d), 5,
-              "wants samples of f32[6,24]");
+              "needs samples of f32[6,24]");
     CHECK_RUN(cli_run(IN "$P predict run --input second --out got --memory 1MB", d), 3, "");
     CHECK_RUN(cli_run(IN "test ! -e got", d), 0, "");
 }

@@ -166,7 +166,7 @@ TEST(classify_reports_bad_pictures_and_options)
             d),
         2, "side (32) is not a multiple of model.patch (5)");
     CHECK_RUN(cli_run(IN "$P plan classify/tiny 'model.depths=[1, 2]'", d), 2,
-              "model.depths has 2 numbers; resnet18 wants 4");
+              "model.depths has 2 numbers; resnet18 needs 4");
 }
 
 /* ---- against the unmodified networks of torchvision and timm --------------------------------- */

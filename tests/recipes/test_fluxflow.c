@@ -112,7 +112,7 @@ TEST(fluxflow_decay_over_the_rate_wants_a_rate_and_adamw_or_lion)
 {
     static const struct {
         const char *key, *why;
-    } cases[] = {{"optim.name=sgd", "adamw and lion alone"}, {"optim.lr=0", "which is 0"}};
+    } cases[] = {{"optim.name=sgd", "needs adamw or lion"}, {"optim.lr=0", "must not be 0"}};
     for (int i = 0; i < 2; i++) {
         const char *keys[] = {"optim.decoupled_weight_decay=true", cases[i].key};
         pl_run *run;

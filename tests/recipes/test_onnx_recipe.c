@@ -272,7 +272,7 @@ TEST(onnx_inputs_without_a_batch_are_asked_for_by_their_key)
     CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=gone.npy", d), 2,
               "inputs.rows: \"gone.npy\" is not a number");
     CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=rows.npy dims.count=4", d), 2,
-              "is f32[3,4], the input wants f32[4,4]");
+              "is f32[3,4], the input needs f32[4,4]");
     CHECK_RUN(cli_run(PLAN "inputs.scale=rows.npy inputs.rows=rows.npy", d), 2, "inputs.scale: ");
     CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=ones.npy dims.count=3", d), 0, "");
     CHECK_RUN(cli_run(PLAN "inputs.scale=1 inputs.rows=0.5 dims.count=6", d), 0, "");

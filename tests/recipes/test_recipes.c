@@ -93,7 +93,7 @@ TEST(recipes_refuse_sizes_that_do_not_fit_by_their_keys)
         {"stablesr/tiny", "model.width=40", "model.width (40) must be a multiple of 32"},
         {"stablesr/tiny", "struct.heads=3", "struct.heads"},
         {"stablesr/tiny", "frozen='*'", "leaves nothing to train"},
-        {"stablesr/tiny", "canny=[5]", "canny wants 2 numbers"},
+        {"stablesr/tiny", "canny=[5]", "canny needs 2 numbers"},
         {"stablesr/tiny", "canny=[5, 2]", "the lower threshold comes first"},
         {"stablesr/pictures", "image=100", "set latent=12 or image=64"},
         {"stablesr/edge_before", "image=100", "image (100) must be a multiple of 32"},

@@ -209,5 +209,5 @@ TEST(regress_bad_arrays_are_refused)
 
     write_set("whole", PL_TYPE(PL_I64, 64, 3), PL_TYPE(PL_F32, 64));
     CHECK_RUN(cli_run(IN "$P train regress/tiny data.path=whole " KEYS, d), 5,
-              "wants samples of f32");
+              "needs samples of f32");
 }

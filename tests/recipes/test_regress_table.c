@@ -90,7 +90,7 @@ TEST(regress_predicts_arrays)
                       d),
               0, "");
     CHECK_RUN(cli_run(IN "$P predict run --input set/eval/target.npy --out q.csv", d), 5,
-              "the model wants f32 or f64 of shape [N, 3]");
+              "the model needs f32 or f64 of shape [N, 3]");
     CHECK_RUN(cli_run(IN "echo a > t.csv; $P predict run --input t.csv --out q.csv", d), 2,
               "the model was trained on arrays");
 }

@@ -164,7 +164,7 @@ TEST(segment_reports_bad_masks)
         "000003.png has no mask");
     write_mask("set/train/masks/000003.png", 8, 16, 0, 1);
     CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set train.steps=20", d), 5,
-              "8 x 16 pixels, its picture has 16 x 16");
+              "the mask has 8 x 16 pixels, its picture 16 x 16");
     write_mask("set/train/masks/000003.png", 16, 16, 0, 7);
     CHECK_RUN(cli_run(IN "$P train " TINY "data.path=set train.steps=20", d), 5,
               "data.mask_values lists the value of each class (now 0, 1, 2)");

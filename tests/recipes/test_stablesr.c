@@ -184,8 +184,8 @@ TEST(stablesr_refuses_bad_ranges_and_patterns)
 {
     static const struct {
         const char *key, *why;
-    } cases[] = {{"degrade.sigma=[3]", "degrade.sigma wants two numbers"},
-                 {"degrade.jpeg2=[90, 60]", "degrade.jpeg2 wants two numbers, the smaller first"},
+    } cases[] = {{"degrade.sigma=[3]", "degrade.sigma needs two numbers"},
+                 {"degrade.jpeg2=[90, 60]", "degrade.jpeg2 needs two numbers, the smaller first"},
                  {"canny=[200, 100]", "canny: the lower threshold"},
                  {"frozen=unett.*", "frozen=unett.*: no parameter has such a name"},
                  {"optim.frozen=edges.*", "optim.frozen: no parameter has a name like \"edges.*\""},

@@ -358,7 +358,7 @@ TEST(buckets_plan_has_the_arena_of_the_largest_bucket)
         {"'data.buckets=[32x32, big]'", "\"big\" is not a size"},
         {"'data.buckets=[32x32, 24x40]' positions=true", "24x40: state \"positions\""},
         {"'data.buckets=[32x32, 24x40]' positions=true named=true",
-         "24x40: it has state that other buckets lack (positions24)"},
+         "24x40: it has state that other buckets do not have (positions24)"},
         {"'data.buckets=[auto]' data.bucket_step=64", "no size of at most 1024 pixels"},
         {"'data.buckets=[auto]' data.bucket_area=100000 data.bucket_step=1", "more than 32 sizes"},
         {"'data.buckets=[9999x8]'", "height"}};

@@ -184,7 +184,7 @@ TEST(cache_refuses_what_cannot_be_cached)
     CHECK_MSG(r.code == 2 && strstr(r.err, "set data.cache to the folder"), "%s", r.err);
 
     r = cli_run("cd %s && $P cache " WITH "data.cache=set", pl_test_dir());
-    CHECK_MSG(r.code == 2 && strstr(r.err, "holds other files"), "%d %s", r.code, r.err);
+    CHECK_MSG(r.code == 2 && strstr(r.err, "has other files in it"), "%d %s", r.code, r.err);
     r = cli_run("cd %s && ls set/class0 | wc -l", pl_test_dir());
     CHECK_INT(atoi(r.out), 15);
 

@@ -157,7 +157,7 @@ TEST(eval_scores_averaged_weights)
     check_averaged("");
     if (pl_test_long()) check_averaged("device=apart");
     CHECK_RUN(cli_run("$P train cloud/tiny eval.ema=true train.steps=1 --quiet"), 2,
-              "eval.ema wants averaged weights");
+              "eval.ema needs averaged weights");
     CHECK_RUN(cli_run(IN "rm b/model_ema.safetensors && $P eval b", pl_test_dir()), 2,
               "there is no b/model_ema.safetensors");
 }

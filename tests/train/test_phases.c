@@ -163,7 +163,7 @@ TEST(phases_pass_tensors_on_by_name)
         pl_status rc = pl_run_start(r);
         if (i == 2) {
             CHECK_MSG(rc == PL_ERR_FILE && strstr(pl_error_text(), "two.weight") &&
-                          strstr(pl_error_text(), "the model wants"),
+                          strstr(pl_error_text(), "the model needs"),
                       "%s", pl_error_text());
             pl_run_free(r);
             continue;
@@ -404,8 +404,8 @@ TEST(phases_with_mistakes_are_refused_with_their_place)
         {"  - {name: a/b}\n", "is not a name of a phase"},
         {"  - {name: fresh}\n", "is not a name of a phase"},
         {"  - {name: a, start: b}\n  - {name: b}\n", "there is no earlier phase \"b\""},
-        {"  - {name: a, until: {reach: loss}}\n", "wants NAME < X or NAME > X"},
-        {"  - {name: a, until: {reach: \"loss < x\"}}\n", "wants NAME < X or NAME > X"},
+        {"  - {name: a, until: {reach: loss}}\n", "needs NAME < X or NAME > X"},
+        {"  - {name: a, until: {reach: \"loss < x\"}}\n", "needs NAME < X or NAME > X"},
         {"  - {name: a, folds: 1}\n", "folds: 1 is out of range"},
         {"  - 3\n", "a phase is a mapping"},
         {"  []\n", "the list is empty"},
@@ -423,7 +423,7 @@ TEST(phases_with_mistakes_are_refused_with_their_place)
     CHECK_RUN(cli_run("$P plan %s/c.yaml --phase mian", d), 2, "there is no phase \"mian\"");
     CHECK_RUN(cli_run("$P plan %s/c.yaml phases=null --phase pre", d), 2, "has no phases");
     CHECK_RUN(cli_run("$P plan %s/c.yaml phases.pre.until.patience=3", d), 2, "eval.every is 0");
-    CHECK_RUN(cli_run("$P plan %s/c.yaml phases.pre.result=best", d), 2, "wants checkpoint.best");
+    CHECK_RUN(cli_run("$P plan %s/c.yaml phases.pre.result=best", d), 2, "needs checkpoint.best");
 }
 
 /* ---- planned before the first step ------------------------------------------------------- */

@@ -359,13 +359,13 @@ TEST(samples_bad_programs_are_refused_with_a_reason)
     } rows[] = {
         {"break=absent", "recipe pictures makes no pictures"},
         {"break=nothing", "the sampling program has no picture"},
-        {"break=shape", "wants [2,H,W,C] or [2,C,H,W]"},
+        {"break=shape", "needs [2,H,W,C] or [2,C,H,W]"},
         {"break=rows",
          "array \"short\" is f32[1,2,5,3]; its first dimension must be the 2 samples"},
         {"break=rank", "array \"mean\" is f32[]"},
         {"break=twice", "sample.array.noise"},
         {"break=state", "the sampling program writes \"seen\""},
-        {"break=input", "input \"z\" is none of the evaluation program's"},
+        {"break=input", "input \"z\" is not an input of the evaluation program"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *keys[] = {"sample.every=1", "batch=2", rows[i].what};

@@ -305,9 +305,10 @@ static pl_status start(pl_sandbox *s)
     pl_status rc = wait_for_sandbox(s);
     if (rc != PL_OK) rc = PL_ERR_UNSUPPORTED;
     if (rc == PL_OK && s->board->status != PL_OK)
-        rc = pl__fail(PL_ERR_UNSUPPORTED, __FILE__, __LINE__,
-                      "the system does not allow a process without system calls (seccomp): %.200s",
-                      s->board->message);
+        rc = pl__fail(
+            PL_ERR_UNSUPPORTED, __FILE__, __LINE__,
+            "the system does not allow a process to give up its system calls (seccomp): %.200s",
+            s->board->message);
     if (rc != PL_OK) end(s);
     return rc;
 }
@@ -444,7 +445,7 @@ pl_status pl_sandbox_run(pl_sandbox *s)
     memcpy(message, s->board->message, MESSAGE);
     message[MESSAGE - 1] = 0;
     PL_FAIL_IF(status == PL_ERR_MEMORY, PL_ERR_DATA,
-               "its decoder wants more memory than it may have, %.0f MB",
+               "its decoder needs more memory than its limit of %.0f MB",
                1e-6 * (double)s->o.memory_bytes);
     bool known = status == PL_ERR_UNSUPPORTED || status == PL_ERR_ARG;
     PL_FAIL(known ? (pl_status)status : PL_ERR_DATA, "%s", message);

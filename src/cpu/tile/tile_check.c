@@ -30,8 +30,9 @@ static pl_status check_map(const pl_fused *p, int i)
     pl_dtype result = pl_scalar_gives_bool(x->fn) ? PL_BOOL : of;
     PL_FAIL_IF(x->dtype != result, PL_ERR_ARG, "tile: instruction %d (%s) gives %s, not %s", i,
                pl_scalar_name(x->fn), pl_dtype_name(result), pl_dtype_name(x->dtype));
-    PL_FAIL_IF(!pl_tile_has(x->fn, of), PL_ERR_UNSUPPORTED, "tile: no %s of %s",
-               pl_scalar_name(x->fn), pl_dtype_name(of));
+    PL_FAIL_IF(!pl_tile_has(x->fn, of), PL_ERR_UNSUPPORTED,
+               "tile: function %s is not implemented for %s", pl_scalar_name(x->fn),
+               pl_dtype_name(of));
     return PL_OK;
 }
 
@@ -52,15 +53,19 @@ static int arity(const pl_fused_instr *x)
 static pl_status check_row(const pl_fused *p, int i)
 {
     const pl_fused_instr *x = &p->instr[i], *src = &p->instr[x->arg[0]];
-    PL_FAIL_IF(p->row_rank == 0, PL_ERR_ARG, "tile: instruction %d needs rows", i);
+    PL_FAIL_IF(p->row_rank == 0, PL_ERR_ARG,
+               "tile: instruction %d reduces rows, but the group has no rows", i);
     bool moments = x->code == PL_FUSED_ROW_VAR || x->reduce == PL_REDUCE_MOMENTS;
     if (x->code == PL_FUSED_ROW_VAR)
-        PL_FAIL_IF(src->code != PL_FUSED_ROW_REDUCE || src->reduce != PL_REDUCE_MOMENTS, PL_ERR_ARG,
-                   "tile: instruction %d is the variance of no moments", i);
+        PL_FAIL_IF(
+            src->code != PL_FUSED_ROW_REDUCE || src->reduce != PL_REDUCE_MOMENTS, PL_ERR_ARG,
+            "tile: instruction %d computes a variance, but its argument is not a reduction to "
+            "moments",
+            i);
     PL_FAIL_IF(moments && !pl_dtype_is_float(src->dtype), PL_ERR_UNSUPPORTED,
-               "tile: no moments of %s", pl_dtype_name(src->dtype));
+               "tile: moments need a float type, got %s", pl_dtype_name(src->dtype));
     PL_FAIL_IF(pl_vec_class_of(x->dtype) != pl_vec_class_of(src->dtype), PL_ERR_ARG,
-               "tile: instruction %d reduces %s to %s", i, pl_dtype_name(src->dtype),
+               "tile: instruction %d cannot reduce %s to %s", i, pl_dtype_name(src->dtype),
                pl_dtype_name(x->dtype));
     return PL_OK;
 }
@@ -69,23 +74,30 @@ static pl_status check_instr(const pl_fused *p, int i)
 {
     const pl_fused_instr *x = &p->instr[i];
     PL_FAIL_IF(x->code > PL_FUSED_ROW_VAR || x->dtype >= PL_N_DTYPES, PL_ERR_ARG,
-               "tile: instruction %d has code %d", i, (int)x->code);
+               "tile: instruction %d has the unknown code %d", i, (int)x->code);
     int n = arity(x);
     PL_FAIL_IF((x->code == PL_FUSED_MAP && n == 0) || x->n_arg != n, PL_ERR_ARG,
-               "tile: instruction %d (%s) has %d arguments", i, pl_scalar_name(x->fn), x->n_arg);
+               "tile: instruction %d (%s) has a wrong number of arguments: %d", i,
+               pl_scalar_name(x->fn), x->n_arg);
     for (int k = 0; k < n; k++)
         PL_FAIL_IF(x->arg[k] < 0 || x->arg[k] >= i, PL_ERR_ARG,
-                   "tile: instruction %d reads instruction %d", i, x->arg[k]);
+                   "tile: instruction %d reads instruction %d, which does not come before it", i,
+                   x->arg[k]);
     if (x->code == PL_FUSED_MAP) return check_map(p, i);
     if (x->code == PL_FUSED_ROW_REDUCE || x->code == PL_FUSED_ROW_VAR) return check_row(p, i);
     if (x->code == PL_FUSED_LOAD)
         PL_FAIL_IF(x->operand < 0 || x->operand >= p->n_in || p->in[x->operand].dtype != x->dtype,
-                   PL_ERR_ARG, "tile: instruction %d loads operand %d", i, x->operand);
+                   PL_ERR_ARG,
+                   "tile: instruction %d loads operand %d, which is missing or has another type", i,
+                   x->operand);
     if (x->code == PL_FUSED_DRAW)
-        PL_FAIL_IF(x->operand < 0 || x->operand >= p->n_in || p->in[x->operand].dtype != PL_I64 ||
-                       !pl_dtype_is_float(x->dtype),
-                   PL_ERR_ARG, "tile: instruction %d draws %s with operand %d as key", i,
-                   pl_dtype_name(x->dtype), x->operand);
+        PL_FAIL_IF(
+            x->operand < 0 || x->operand >= p->n_in || p->in[x->operand].dtype != PL_I64 ||
+                !pl_dtype_is_float(x->dtype),
+            PL_ERR_ARG,
+            "tile: instruction %d draws %s with key operand %d; a draw has a float type and an i64 "
+            "key",
+            i, pl_dtype_name(x->dtype), x->operand);
     return PL_OK;
 }
 
@@ -94,17 +106,20 @@ static pl_status check_output(const pl_fused *p, int o)
     const pl_fused_output *x = &p->out[o];
     PL_FAIL_IF(x->src < 0 || x->src >= p->n_instr || x->dtype >= PL_N_DTYPES ||
                    x->kind > PL_FUSED_REDUCE,
-               PL_ERR_ARG, "tile: output %d of instruction %d", o, x->src);
+               PL_ERR_ARG,
+               "tile: output %d is of instruction %d: no such instruction, type or kind of output",
+               o, x->src);
     PL_FAIL_IF(x->kind == PL_FUSED_ROWS && p->row_rank == 0, PL_ERR_ARG,
-               "tile: output %d needs rows", o);
+               "tile: output %d has one value per row, but the group has no rows", o);
     PL_FAIL_IF(x->bits && (x->kind != PL_FUSED_STORE || x->dtype != PL_BOOL), PL_ERR_ARG,
-               "tile: output %d of %s as bits", o, pl_dtype_name(x->dtype));
+               "tile: output %d is %s stored as bits; only a stored bool may be", o,
+               pl_dtype_name(x->dtype));
     PL_FAIL_IF(x->kind == PL_FUSED_REDUCE && x->mask >> p->rank, PL_ERR_ARG,
-               "tile: output %d reduces dims %#x of %d", o, x->mask, p->rank);
+               "tile: output %d reduces dimensions %#x, but the group has %d", o, x->mask, p->rank);
     pl_dtype src = p->instr[x->src].dtype;
     PL_FAIL_IF(x->kind == PL_FUSED_REDUCE && x->reduce == PL_REDUCE_MOMENTS &&
                    !pl_dtype_is_float(src),
-               PL_ERR_UNSUPPORTED, "tile: no moments of %s", pl_dtype_name(src));
+               PL_ERR_UNSUPPORTED, "tile: moments need a float type, got %s", pl_dtype_name(src));
     return PL_OK;
 }
 
@@ -112,19 +127,24 @@ pl_status pl_tile_check(const pl_fused *p)
 {
     PL_FAIL_IF(p->rank < 0 || p->row_rank < 0 || p->row_rank > p->rank || p->n_in < 0 ||
                    p->n_instr < 0 || p->n_out < 0,
-               PL_ERR_ARG, "tile: rank %d, row rank %d", p->rank, p->row_rank);
-    PL_FAIL_IF(p->rank > PL_FUSED_RANK || p->n_in > PL_TILE_INPUTS || p->n_out > PL_TILE_OUTPUTS ||
-                   p->n_instr > PL_TILE_INSTRS,
-               PL_ERR_UNSUPPORTED, "tile: %d dims, %d operands, %d instructions, %d outputs",
-               p->rank, p->n_in, p->n_instr, p->n_out);
+               PL_ERR_ARG, "tile: a count is negative, or rank %d is below row rank %d", p->rank,
+               p->row_rank);
+    PL_FAIL_IF(
+        p->rank > PL_FUSED_RANK || p->n_in > PL_TILE_INPUTS || p->n_out > PL_TILE_OUTPUTS ||
+            p->n_instr > PL_TILE_INSTRS,
+        PL_ERR_UNSUPPORTED,
+        "tile: the group is too large: %d dimensions, %d operands, %d instructions, %d outputs",
+        p->rank, p->n_in, p->n_instr, p->n_out);
     int64_t total = 1, row = 1;
     for (int d = 0; d < p->rank; d++) {
         PL_FAIL_IF(p->dim[d] < 0 || __builtin_mul_overflow(total, p->dim[d], &total), PL_ERR_ARG,
-                   "tile: dim %d is %lld", d, (long long)p->dim[d]);
+                   "tile: dimension %d is %lld: negative, or the group is too large", d,
+                   (long long)p->dim[d]);
         if (d >= p->rank - p->row_rank) row *= p->dim[d];
     }
     PL_FAIL_IF(p->row_rank && row > PL_TILE_ROW, PL_ERR_UNSUPPORTED,
-               "tile: rows of %lld elements, at most %d", (long long)row, PL_TILE_ROW);
+               "tile: a row has %lld elements; at most %d are supported", (long long)row,
+               PL_TILE_ROW);
     for (int i = 0; i < p->n_in; i++)
         PL_FAIL_IF(p->in[i].dtype >= PL_N_DTYPES || (p->in[i].bits && p->in[i].dtype != PL_BOOL),
                    PL_ERR_ARG, "tile: operand %d", i);

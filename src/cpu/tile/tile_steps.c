@@ -321,7 +321,8 @@ pl_status pl_tile_add_place(pl_tile_build *b, int o)
         if (t->step[src].alias) src = cast_step(b, src, x->dtype, x->dtype, true);
     } else {
         PL_FAIL_IF(t->step[src].level == PL_LEVEL_FULL, PL_ERR_ARG,
-                   "tile: output %d wants one value a row, instruction %d varies in it", o, x->src);
+                   "tile: output %d has one value per row, but instruction %d varies within a row",
+                   o, x->src);
         src = raise_to(b, src, PL_LEVEL_ROW);
     }
     b->place_step[o] = src;

@@ -366,7 +366,7 @@ pl_status pl_attend_dnn_prepare(const pl_attend *a, bool back, void **prep, size
     if (!h) return PL_ERR_MEMORY;
     *prep = h;
     h->plan = plan_get(&p, true);
-    PL_FAIL_IF(!h->plan, PL_ERR_DEVICE, "cuDNN's plan for attention cannot be made again");
+    PL_FAIL_IF(!h->plan, PL_ERR_DEVICE, "cuDNN's plan for attention cannot be rebuilt");
     h->n_packs = a->batch / p.batch * (a->heads / p.heads);
     h->pack = pl_sys_alloc(sizeof *h->pack * (size_t)h->n_packs);
     if (!h->pack) return PL_ERR_MEMORY;

@@ -369,7 +369,7 @@ static pl_status check_dims(const pl_cg_pass *p)
     for (int set = 0; set < PL_CG_SETS; set++)
         for (int d = p->first[set] + 1; d < p->first[set + 1]; d++)
             PL_FAIL_IF(p->dim[d] > UINT32_MAX, PL_ERR_UNSUPPORTED,
-                       "a group over rows of %lld elements, of which 2^32 - 1 are the most",
+                       "a group has rows of %lld elements; at most 2^32 - 1 are supported",
                        (long long)p->dim[d]);
     return PL_OK;
 }
@@ -405,6 +405,7 @@ pl_status pl_cg_lay(pl_cg_pass *p, const pl_fused *f, pl_arena *a)
     PL_TRY(check_dims(p));
     int64_t blocks = p->shape == PL_CG_ROW ? pl_cg_ceil(p->size[PL_CG_OUTER], p->ty)
                                            : p->tiles * p->parts * p->size[PL_CG_OUTER];
-    PL_FAIL_IF(blocks > INT32_MAX, PL_ERR_UNSUPPORTED, "a group of %lld blocks", (long long)blocks);
+    PL_FAIL_IF(blocks > INT32_MAX, PL_ERR_UNSUPPORTED,
+               "a group needs %lld blocks, more than a GPU can launch", (long long)blocks);
     return PL_OK;
 }

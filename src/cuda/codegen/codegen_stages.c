@@ -179,8 +179,8 @@ pl_status pl_cg_stages_make(const pl_cg_pass *p, const int *dep, pl_arena *a, pl
     if (!t.phase || !t.need || !t.kept || !t.ahead || !t.early || !t.fixed || !t.twice)
         return PL_ERR_MEMORY;
     find_phases(&t);
-    PL_FAIL_IF(!find_needs(&t), PL_ERR_UNSUPPORTED, "a group with %d sums that need each other",
-               t.n);
+    PL_FAIL_IF(!find_needs(&t), PL_ERR_UNSUPPORTED,
+               "a group has %d sums that depend on one another", t.n);
     find_kept(&t);
     *out = t;
     return PL_OK;

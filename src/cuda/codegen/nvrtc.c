@@ -69,7 +69,8 @@ static pl_status find_target(void)
     int n = 0, archs[64], best = 0, arch = pl_cuda_props_get()->arch, major = 0, minor = 0;
     PL_NVRTC(nvrtcVersion(&major, &minor));
     PL_NVRTC(nvrtcGetNumSupportedArchs(&n));
-    PL_FAIL_IF(n < 1 || n > 64, PL_ERR_DEVICE, "NVRTC knows %d architectures", n);
+    PL_FAIL_IF(n < 1 || n > 64, PL_ERR_DEVICE,
+               "NVRTC reports an invalid number of architectures: %d", n);
     PL_NVRTC(nvrtcGetSupportedArchs(archs));
     for (int i = 0; i < n; i++)
         if (archs[i] <= arch && archs[i] > best) best = archs[i];
@@ -104,8 +105,9 @@ static pl_status refused(nvrtcProgram prog, nvrtcResult rc)
     size_t n = 0;
     char *log = nvrtcGetProgramLogSize(prog, &n) == NVRTC_SUCCESS ? pl_sys_alloc(n + 1) : NULL;
     if (log && nvrtcGetProgramLog(prog, log) != NVRTC_SUCCESS) log[0] = 0;
-    pl_status s = pl__fail(PL_ERR_DEVICE, __FILE__, __LINE__, "NVRTC refuses a kernel: %s: %.600s",
-                           nvrtcGetErrorString(rc), log ? log : "");
+    pl_status s =
+        pl__fail(PL_ERR_DEVICE, __FILE__, __LINE__, "NVRTC cannot compile a kernel: %s: %.600s",
+                 nvrtcGetErrorString(rc), log ? log : "");
     pl_sys_free(log);
     return s;
 }

@@ -304,7 +304,7 @@ static pl_status rehearse(captured *t, uint32_t *failed)
     if (rc != cudaSuccess)
         return pl__fail_prefix(
             pl_cuda_failed(rc, "cudaStreamSynchronize behind the first run", __FILE__, __LINE__),
-            "a kernel failed (CUDA_LAUNCH_BLOCKING=1 tells which)");
+            "a kernel failed (CUDA_LAUNCH_BLOCKING=1 shows which one)");
     return PL_OK;
 }
 

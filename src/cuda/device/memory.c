@@ -118,7 +118,7 @@ pl_status pl_cuda_alloc(size_t bytes, void **out)
 
 static pl_status map_more(void *p, size_t from, size_t to)
 {
-    PL_FAIL_IF(to > vm.span, PL_ERR_MEMORY, "%zu bytes of %s, which has %zu", to,
+    PL_FAIL_IF(to > vm.span, PL_ERR_MEMORY, "%zu bytes of %s were requested, which has %zu", to,
                pl_cuda_props_get()->name, pl_cuda_props_get()->total_bytes);
     pl_status rc = back((CUdeviceptr)(uintptr_t)p + from, to - from);
     return rc == PL_OK ? rc

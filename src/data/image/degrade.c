@@ -171,11 +171,13 @@ static pl_status check_ranges(const pl_degrade *o, int w, int h)
         PL_FAIL_IF(!(p->scale[0] >= 0.1) || !(p->scale[1] <= 4) || p->scale[0] > p->scale[1],
                    PL_ERR_CONFIG, "pass %d: scales from %g to %g; they may lie between 0.1 and 4",
                    i + 1, p->scale[0], p->scale[1]);
-        PL_FAIL_IF(!(p->sigma[0] > 0) || p->jpeg[0] < 1 || p->jpeg[1] > 100, PL_ERR_CONFIG,
-                   "pass %d: sigma from %g (above 0), JPEG quality %g to %g (1 to 100)", i + 1,
-                   p->sigma[0], p->jpeg[0], p->jpeg[1]);
+        PL_FAIL_IF(
+            !(p->sigma[0] > 0) || p->jpeg[0] < 1 || p->jpeg[1] > 100, PL_ERR_CONFIG,
+            "pass %d: sigma begins at %g (must be above 0), JPEG quality is %g to %g (must lie in "
+            "1 to 100)",
+            i + 1, p->sigma[0], p->jpeg[0], p->jpeg[1]);
     }
-    PL_FAIL_IF(o->factor > 8, PL_ERR_CONFIG, "a factor of %d; at most 8", o->factor);
+    PL_FAIL_IF(o->factor > 8, PL_ERR_CONFIG, "the factor is %d; at most 8 is supported", o->factor);
     return PL_OK;
 }
 

@@ -174,10 +174,10 @@ pl_status pl__box_probe(struct pl_image_box *b, const void *bytes, size_t n,
     PL_FAIL_IF(p.format != (int32_t)pl_image_format_of(bytes, n) || p.colour < 0 ||
                    p.colour >= COLOURS || p.width < 1 || p.height < 1 || p.bits < 1 ||
                    p.bits > 64 || p.heap_bytes < 0,
-               PL_ERR_DATA, "its decoder gives a header that cannot be");
+               PL_ERR_DATA, "its decoder returned an impossible header");
     PL_FAIL_IF((int64_t)p.width * p.height > limits->max_pixels || p.width > limits->max_side ||
                    p.height > limits->max_side,
-               PL_ERR_DATA, "its decoder gives a size that data.max_pixels does not allow");
+               PL_ERR_DATA, "its decoder returned a size that data.max_pixels does not allow");
     *info = info_of(&p);
     return PL_OK;
 }

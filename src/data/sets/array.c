@@ -143,11 +143,11 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
     PL_TRY(open_file(a, s, field, others, &have));
     bool match = rows_match(&have, &a->sample, s->hdf5 || s->table);
     PL_FAIL_IF(!match && is_whole(a->sample.dtype) && !is_whole(have.dtype), PL_ERR_DATA,
-               "%s is %s; input \"%s\" wants whole numbers, samples of %s: save it as int64 (%s)",
+               "%s is %s; input \"%s\" needs whole numbers, samples of %s: save it as int64 (%s)",
                s->path, pl_type_text(&have, x, sizeof x), input,
                pl_type_text(&a->sample, y, sizeof y),
                have.rank > a->sample.rank + 1 ? "one-hot rows: argmax(-1)" : "astype(\"int64\")");
-    PL_FAIL_IF(!match, PL_ERR_DATA, "%s is %s; input \"%s\" wants samples of %s in its rows",
+    PL_FAIL_IF(!match, PL_ERR_DATA, "%s is %s; input \"%s\" needs samples of %s in its rows",
                s->path, pl_type_text(&have, x, sizeof x), input,
                pl_type_text(&a->sample, y, sizeof y));
     PL_FAIL_IF(have.dim[0] == 0, PL_ERR_DATA, "%s holds no samples", s->path);

@@ -75,7 +75,7 @@ static pl_status read_label(pl_items *s, pl_item *i, const json_t *label)
 static pl_status read_object(pl_items *s, pl_item **sorted, const json_t *o, int64_t *found)
 {
     const char *name = json_string_value(json_object_get(o, "file_name"));
-    PL_FAIL_IF(!name, PL_ERR_DATA, "no \"file_name\"");
+    PL_FAIL_IF(!name, PL_ERR_DATA, "the line has no \"file_name\"");
     pl_item *i = find(sorted, s->n, name);
     if (!i) return PL_OK;
     ++*found;
@@ -103,7 +103,7 @@ static pl_status json_line(pl_items *s, pl_item **sorted, const char *line, size
 static pl_status tab_line(pl_items *s, pl_item **sorted, char *line, int64_t *found)
 {
     char *tab = strchr(line, '\t');
-    PL_FAIL_IF(!tab, PL_ERR_DATA, "no tab between name and caption");
+    PL_FAIL_IF(!tab, PL_ERR_DATA, "the line has no tab between name and caption");
     *tab = 0;
     pl_item *i = find(sorted, s->n, line);
     *found += i != NULL;

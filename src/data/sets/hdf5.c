@@ -308,7 +308,7 @@ static pl_status open_apart(pl_hdf5 *h)
     if (rc == PL_OK) rc = take_type(h, r);
     bool crashed = pl_sandbox_pid(first) < 0;
     pl_sandbox_free(first);
-    PL_FAIL_IF(crashed, PL_ERR_DATA, "%s is damaged: libhdf5 does not survive reading it", h->path);
+    PL_FAIL_IF(crashed, PL_ERR_DATA, "%s is damaged: reading it crashes libhdf5", h->path);
     PL_TRY(rc);
     PL_TRY(pl_sandbox_map(h->row_bytes, &h->row));
     o.memory_bytes = ((uint64_t)512 << 20) + 2 * h->row_bytes;
@@ -350,7 +350,7 @@ static pl_status try_apart(pl_hdf5 *h, const char *field)
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
     PL_FAIL_IF(pid > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0), PL_ERR_DATA,
-               "%s is damaged: libhdf5 does not survive reading it", h->path);
+               "%s is damaged: reading it crashes libhdf5", h->path);
     return PL_OK;
 }
 

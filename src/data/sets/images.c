@@ -118,7 +118,8 @@ static pl_status weigh(pl_image_set *s)
         if (i->label > most) most = i->label;
     }
     if (equal && !s->o.balance) return PL_OK;
-    PL_FAIL_IF(most > 1 << 24, PL_ERR_DATA, "label %d: too many classes to balance", most);
+    PL_FAIL_IF(most > 1 << 24, PL_ERR_DATA,
+               "label %d is too large: data.balance has no room for so many classes", most);
     int64_t *count = pl_sys_alloc(((size_t)most + 1) * sizeof *count);
     s->cumulated = pl_sys_alloc((size_t)(s->n[0] + 1) * sizeof *s->cumulated);
     if (!count || !s->cumulated) {

@@ -311,8 +311,8 @@ static pl_status read_mask(pl_image_set *s, const pl_item *i, pl_image_thread *t
     pl_image_info info;
     PL_TRY(decode_mask(s, i, t, &info));
     PL_FAIL_IF(info.width != picture->width || info.height != picture->height, PL_ERR_DATA,
-               "%d x %d pixels, its picture has %d x %d", info.width, info.height, picture->width,
-               picture->height);
+               "the mask has %d x %d pixels, its picture %d x %d", info.width, info.height,
+               picture->width, picture->height);
     pl_crop_box box = pl_view_box(v, info.width, info.height);
     for (int y = 0; y < m->h; y++)
         for (int x = 0; x < m->w; x++) {
@@ -444,7 +444,7 @@ pl_status pl_image_set_read(pl_image_set *s, pl_image_read *r)
             return rc;
         }
         PL_FAIL_IF(s->o.on_bad == PL_BAD_FAIL, rc,
-                   "%s: %s; data.on_bad=skip goes on without such files, plimsoll inspect data "
+                   "%s: %s; data.on_bad=skip continues without such files, plimsoll inspect data "
                    "lists them all",
                    pl_item_path(s->items, i, path, sizeof path), pl_error_text());
         note_bad(s, item);

@@ -133,7 +133,8 @@ static pl_status make(pl_loader *l)
 
 pl_status pl_loader_new(const pl_loader_opts *o, pl_loader **out)
 {
-    PL_FAIL_IF(o->workers < 1 || o->depth < 1, PL_ERR_ARG, "a loader has workers and a ring");
+    PL_FAIL_IF(o->workers < 1 || o->depth < 1, PL_ERR_ARG,
+               "a loader needs workers and a ring of batches");
     pl_loader *l = pl_sys_alloc(sizeof *l);
     if (!l) return PL_ERR_MEMORY;
     l->o = *o;

@@ -52,7 +52,8 @@ static pl_status read_all(const pl_tar *t, int fd, uint64_t offset, void *to, si
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pread(fd, (char *)to + done, bytes - done, (off_t)(offset + done));
         if (n < 0 && errno == EINTR) continue;
-        PL_FAIL_IF(n <= 0, PL_ERR_DATA, "%s: %s", t->path, n ? strerror(errno) : "cut off");
+        PL_FAIL_IF(n <= 0, PL_ERR_DATA, "%s: %s", t->path,
+                   n ? strerror(errno) : "the file is cut off");
         done += (size_t)n;
     }
     return PL_OK;

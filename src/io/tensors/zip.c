@@ -290,7 +290,7 @@ static pl_status end_member(pl_zip_writer *w)
     uint8_t after[24], *p = after;
     if (!w->n) return PL_OK;
     const written *m = &w->member[w->n - 1];
-    PL_FAIL_IF(w->left, PL_ERR_ARG, "member %s lacks %llu bytes", m->name,
+    PL_FAIL_IF(w->left, PL_ERR_ARG, "member %s is incomplete: %llu bytes were not written", m->name,
                (unsigned long long)w->left);
     int size = m->bytes >= NEEDS_64 ? 8 : 4;
     p = put(p, AFTER_MARK, 4);

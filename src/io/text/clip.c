@@ -55,9 +55,10 @@ static pl_status add_merge(pl_tokenizer *t, const char *a, size_t n, const char 
     if (makes) PL_TRY(pl_vocab_add(&t->vocab, joined, n + m, 512 + rank));
     int32_t first = pl_vocab_find(&t->vocab, a, n), second = pl_vocab_find(&t->vocab, b, m),
             both = pl_vocab_find(&t->vocab, joined, n + m);
-    PL_FAIL_IF(first < 0 || second < 0 || both < 0, PL_ERR_DATA,
-               "%s: merge %d, \"%.*s %.*s\": the vocabulary lacks a part or the result", path,
-               rank + 1, (int)n, a, (int)m, b);
+    PL_FAIL_IF(
+        first < 0 || second < 0 || both < 0, PL_ERR_DATA,
+        "%s: merge %d, \"%.*s %.*s\": the vocabulary has no token for a part or for the result",
+        path, rank + 1, (int)n, a, (int)m, b);
     pl_bpe_add(&t->bpe, first, second, rank, both);
     return PL_OK;
 }
@@ -217,7 +218,7 @@ pl_status pl_clip_read(pl_tokenizer *t, const char *path)
     t->start = pl_tokenizer_special(t, START);
     t->end = pl_tokenizer_special(t, END);
     PL_FAIL_IF(t->start < 0 || t->end < 0, PL_ERR_DATA,
-               "%s: the vocabulary lacks the token %s: is this CLIP's?", file,
+               "%s: the vocabulary has no token %s: is this CLIP's?", file,
                t->start < 0 ? START : END);
     t->unknown = t->end;
     t->count = t->vocab.count;

@@ -26,9 +26,10 @@ static void load(void)
     if (same)
         plugin.library = found;
     else if (file)
-        snprintf(plugin.why, sizeof plugin.why,
-                 "%s belongs to another version of this program: build both from the same sources",
-                 path);
+        snprintf(
+            plugin.why, sizeof plugin.why,
+            "%s was built for another version of this program: build both from the same sources",
+            path);
     else if (path[0])
         snprintf(plugin.why, sizeof plugin.why, "the SentencePiece plug-in cannot be loaded: %s",
                  dlerror());

@@ -88,7 +88,7 @@ int pl_token_file_width(const pl_token_file *f)
 pl_status pl_token_file_read(const pl_token_file *f, int64_t at, int64_t n, int32_t *to)
 {
     PL_FAIL_IF(at < 0 || n < 0 || at > f->count - n, PL_ERR_ARG,
-               "%s has %lld tokens; asked for %lld from number %lld on", f->path,
+               "%s has %lld tokens; %lld tokens from number %lld on were requested", f->path,
                (long long)f->count, (long long)n, (long long)at);
     size_t width = (size_t)f->width, bytes = (size_t)n * width;
     uint8_t *raw = (uint8_t *)to + ((size_t)n * sizeof *to - bytes);

@@ -176,9 +176,10 @@ static pl_status add_merge(pl_tokens *t, json_t *vocab, const char *a, const cha
     int n = snprintf(joined, sizeof joined, "%s%s", a, b);
     const json_t *first = json_object_get(vocab, a), *second = json_object_get(vocab, b);
     const json_t *both = n > 0 && (size_t)n < sizeof joined ? json_object_get(vocab, joined) : NULL;
-    PL_FAIL_IF(!first || !second || !both, PL_ERR_DATA,
-               "%s: merge %d, \"%.60s %.60s\": the vocabulary lacks a part or the result", path,
-               rank + 1, a, b);
+    PL_FAIL_IF(
+        !first || !second || !both, PL_ERR_DATA,
+        "%s: merge %d, \"%.60s %.60s\": the vocabulary has no token for a part or for the result",
+        path, rank + 1, a, b);
     pl_bpe_add(&t->bpe, (int32_t)json_integer_value(first), (int32_t)json_integer_value(second),
                rank, (int32_t)json_integer_value(both));
     return PL_OK;

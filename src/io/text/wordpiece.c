@@ -64,7 +64,7 @@ static pl_status read_tokenizer(pl_tokenizer *t, const json_t *root, const char 
                    json_object_get(json_object_get(root, "pre_tokenizer"), "type")),
                *more = json_string_value(json_object_get(model, "continuing_subword_prefix"));
     PL_FAIL_IF(!type || strcmp(type, "WordPiece") != 0, PL_ERR_DATA,
-               "%s: its model is %s; WordPiece is wanted", path, type ? type : "unknown");
+               "%s: its model is %s; WordPiece is needed", path, type ? type : "unknown");
     PL_FAIL_IF(!form || strcmp(form, "BertNormalizer") != 0 || !cut ||
                    strcmp(cut, "BertPreTokenizer") != 0,
                PL_ERR_DATA,
@@ -113,7 +113,7 @@ pl_status pl_wordpiece_read(pl_tokenizer *t, const char *path)
     for (int i = 0; i < 5; i++) {
         id[i] = pl_tokenizer_special(t, special[i]);
         PL_FAIL_IF(i < 4 && id[i] < 0, PL_ERR_DATA,
-                   "%s: the vocabulary lacks the token %s: is this BERT's vocab.txt?", file,
+                   "%s: the vocabulary has no token %s: is this BERT's vocab.txt?", file,
                    special[i]);
     }
     t->pad = id[0];

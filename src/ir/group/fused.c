@@ -402,7 +402,8 @@ static pl_status list_members(maker *k, pl_arena *a)
         member *m = &k->m[i];
         m->node = u->nodes[i];
         m->role = pl_role_of(k->g, m->node);
-        if (m->role < PL_ROLE_MAP) PL_FAIL(PL_ERR_UNSUPPORTED, "a group with a kernel in it");
+        if (m->role < PL_ROLE_MAP)
+            PL_FAIL(PL_ERR_UNSUPPORTED, "a fused group contains a node with a kernel of its own");
         *slot_of(k, m->node) = i + 1;
         if (!pl_role_core(m->role)) continue;
         bool red = m->role == PL_ROLE_REDUCE;
@@ -475,7 +476,7 @@ pl_status pl_fused_make(const pl_graph *g, const pl_unit *u, pl_arena *a, pl_fus
     k.grid = pl_grid_new(k.elems);
     if (!find_row(&k) || !find_maps(&k) || !set_space(&k) || !write_all(&k)) {
         char label[128];
-        PL_FAIL(PL_ERR_UNSUPPORTED, "the nodes around %s make no group",
+        PL_FAIL(PL_ERR_UNSUPPORTED, "the nodes around %s do not form a fused group",
                 pl_node_label(g, u->nodes[0], label, sizeof label));
     }
     return PL_OK;

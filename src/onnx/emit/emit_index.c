@@ -408,7 +408,7 @@ pl_status pl_ox_emit_trilu(pl_ox_call *c)
     double k = 0;
     PL_TRY(pl_ox_input_plain(c, 0, &v, &x));
     PL_TRY(pl_ox_in_number(c, 1, "diagonal", 0, &k));
-    if (v->rank < 2) return pl_ox_fail(c, PL_ERR_SHAPE, "it wants a matrix");
+    if (v->rank < 2) return pl_ox_fail(c, PL_ERR_SHAPE, "it needs a matrix");
     pl_graph *g = c->g;
     pl_type t = PL_TYPE(PL_I32, v->dim[v->rank - 2], v->dim[v->rank - 1]);
     double most = (double)(t.dim[0] + t.dim[1]);

@@ -87,8 +87,8 @@ static pl_status set_reshaped(pl_ox_call *c, pl_ox_val *v, int rank, const int64
 {
     int64_t n = 1;
     if (rank > PL_MAX_RANK)
-        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%d dimensions; the engine has at most %d", rank,
-                          PL_MAX_RANK);
+        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%d dimensions; Plimsoll supports at most %d",
+                          rank, PL_MAX_RANK);
     for (int i = 0; i < rank; i++)
         if (dim[i] < 0 || __builtin_mul_overflow(n, dim[i], &n))
             return pl_ox_fail(c, PL_ERR_SHAPE, "a dimension of %lld", (long long)dim[i]);
@@ -170,8 +170,8 @@ pl_status pl_ox_emit_unsqueeze(pl_ox_call *c)
     PL_TRY(pl_ox_ints(c, 1, "axes", &axes, &n));
     int rank = v->rank + n, k = 0;
     if (rank > PL_MAX_RANK)
-        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%d dimensions; the engine has at most %d", rank,
-                          PL_MAX_RANK);
+        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%d dimensions; Plimsoll supports at most %d",
+                          rank, PL_MAX_RANK);
     for (int i = 0; i < n; i++) {
         PL_TRY(pl_ox_axis_of(c, axes[i], rank, &at));
         fresh[at] = true;

@@ -269,7 +269,7 @@ pl_status pl_ox_emit_det(pl_ox_call *c)
     PL_TRY(pl_ox_input_plain(c, 0, &v, &x));
     int64_t n = v->rank > 1 ? v->dim[v->rank - 1] : 0;
     if (n < 1 || v->dim[v->rank - 2] != n)
-        return pl_ox_fail(c, PL_ERR_SHAPE, "it wants square matrices");
+        return pl_ox_fail(c, PL_ERR_SHAPE, "it needs square matrices");
     if (n > DET_ROWS)
         return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "matrices of %lld rows; at most %d are supported",
                           (long long)n, DET_ROWS);

@@ -47,7 +47,7 @@ pl_status pl_ox_emit_constant(pl_ox_call *c)
 static pl_status type_of(pl_ox_call *c, const int64_t *dim, int n, pl_dtype dtype, pl_type *t)
 {
     if (n > PL_MAX_RANK)
-        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%d dimensions; the engine has at most %d", n,
+        return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "%d dimensions; Plimsoll supports at most %d", n,
                           PL_MAX_RANK);
     double size = 1;
     for (int i = 0; i < n; i++) {
@@ -143,7 +143,7 @@ pl_status pl_ox_emit_bits(pl_ox_call *c)
 pl_status pl_ox_emit_eye_like(pl_ox_call *c)
 {
     if (!pl_ox_has(c, 0) || c->in[0]->rank != 2)
-        return pl_ox_fail(c, PL_ERR_SHAPE, "it wants a matrix");
+        return pl_ox_fail(c, PL_ERR_SHAPE, "it needs a matrix");
     pl_dtype dtype = c->in[0]->dtype;
     int32_t want = (int32_t)pl_ox_attr_int(c, "dtype", 0);
     if (want && !pl_ox_dtype(want, &dtype))

@@ -26,7 +26,7 @@ static pl_status bezier_infer(const pl_type *in, int n_in, void *attr, pl_type *
     (void)n_in, (void)attr;
     char s[96];
     PL_FAIL_IF(in[0].rank < 1 || in[0].dim[in[0].rank - 1] % 5 || !pl_dtype_is_float(in[0].dtype),
-               PL_ERR_SHAPE, "x is %s; wants floats with a multiple of 5 channels",
+               PL_ERR_SHAPE, "x is %s; needs floats with a multiple of 5 channels",
                pl_type_text(&in[0], s, sizeof s));
     out[0] = in[0];
     out[0].dim[in[0].rank - 1] /= 5;
@@ -38,7 +38,7 @@ static pl_status bezier_bwd_infer(const pl_type *in, int n_in, void *attr, pl_ty
     pl_type y;
     char s[96], t[96];
     PL_TRY(bezier_infer(in, n_in, attr, &y));
-    PL_FAIL_IF(!pl_type_equal(&y, &in[1]), PL_ERR_SHAPE, "dy is %s for x %s",
+    PL_FAIL_IF(!pl_type_equal(&y, &in[1]), PL_ERR_SHAPE, "dy is %s, which does not match x, %s",
                pl_type_text(&in[1], s, sizeof s), pl_type_text(&in[0], t, sizeof t));
     out[0] = in[0];
     return PL_OK;

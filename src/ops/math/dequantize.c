@@ -28,14 +28,14 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     const pl_dequantize_attr *a = attr;
     char x[96];
     PL_FAIL_IF(a->form <= PL_QUANT_NONE || a->form >= PL_N_QUANTS, PL_ERR_ARG,
-               "no quantized form %d", (int)a->form);
+               "quantized form %d is unknown", (int)a->form);
     PL_FAIL_IF(a->dtype >= PL_N_DTYPES || !pl_dtype_is_float(a->dtype), PL_ERR_ARG,
                "dequantize gives a floating-point type");
     out[0] = pl_type_make(a->dtype, a->shape.n, a->shape.v);
     int64_t n = pl_type_elems(&out[0]);
     PL_FAIL_IF(in[0].dtype != PL_U8 || in[0].rank != 1 ||
                    in[0].dim[0] != pl_quant_bytes((pl_quant)a->form, n),
-               PL_ERR_SHAPE, "%lld elements in %s are u8[%lld], not %s", (long long)n,
+               PL_ERR_SHAPE, "%lld elements stored as %s take u8[%lld], got %s", (long long)n,
                pl_quant_name((pl_quant)a->form), (long long)pl_quant_bytes((pl_quant)a->form, n),
                pl_type_text(&in[0], x, sizeof x));
     return PL_OK;

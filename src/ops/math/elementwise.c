@@ -24,7 +24,8 @@ static double leaky_slope(const void *attr);
 static pl_status same_type(const pl_type *a, const pl_type *b)
 {
     char x[96], y[96];
-    PL_FAIL_IF(!pl_type_equal(a, b), PL_ERR_SHAPE, "operands %s and %s do not agree",
+    PL_FAIL_IF(!pl_type_equal(a, b), PL_ERR_SHAPE,
+               "operands %s and %s have shapes or types that do not match",
                pl_type_text(a, x, sizeof x), pl_type_text(b, y, sizeof y));
     return PL_OK;
 }
@@ -44,10 +45,10 @@ static pl_status map_infer(pl_scalar_fn f, const pl_type *in, int n_in, bool to_
 {
     for (int i = 1; i + 1 <= n_in && f != PL_SCALAR_SELECT; i++) PL_TRY(same_type(&in[0], &in[i]));
     char x[96];
-    PL_FAIL_IF(takes_bool(f) && in[0].dtype != PL_BOOL, PL_ERR_SHAPE, "wants bool, got %s",
+    PL_FAIL_IF(takes_bool(f) && in[0].dtype != PL_BOOL, PL_ERR_SHAPE, "needs bool, got %s",
                pl_type_text(&in[0], x, sizeof x));
     PL_FAIL_IF(needs_float(f) && !pl_dtype_is_float(in[0].dtype), PL_ERR_SHAPE,
-               "wants a float type, got %s", pl_type_text(&in[0], x, sizeof x));
+               "needs a float type, got %s", pl_type_text(&in[0], x, sizeof x));
     if (f == PL_SCALAR_SELECT) {
         pl_type cond = in[1];
         cond.dtype = PL_BOOL;
@@ -473,7 +474,8 @@ static const pl_attr cast_attrs[] = {PL_ATTR(pl_cast_attr, to, DTYPE), PL_ATTR_E
 static pl_status cast_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     (void)n_in;
-    PL_FAIL_IF(((pl_cast_attr *)attr)->to >= PL_N_DTYPES, PL_ERR_ARG, "no such dtype");
+    PL_FAIL_IF(((pl_cast_attr *)attr)->to >= PL_N_DTYPES, PL_ERR_ARG,
+               "the element type is invalid");
     out[0] = in[0];
     out[0].dtype = ((pl_cast_attr *)attr)->to;
     return PL_OK;

@@ -28,7 +28,7 @@ static pl_status fill_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
 {
     (void)in, (void)n_in;
     pl_fill_attr *a = attr;
-    PL_FAIL_IF(a->dtype >= PL_N_DTYPES, PL_ERR_ARG, "no such dtype");
+    PL_FAIL_IF(a->dtype >= PL_N_DTYPES, PL_ERR_ARG, "the element type is invalid");
     for (int i = 0; i < a->shape.n; i++)
         PL_FAIL_IF(a->shape.v[i] < 0, PL_ERR_SHAPE, "size %lld", (long long)a->shape.v[i]);
     out[0] = pl_type_make(a->dtype, a->shape.n, a->shape.v);
@@ -39,10 +39,11 @@ static pl_status iota_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
 {
     pl_fill_attr *a = attr;
     if (a->axis < 0) a->axis += a->shape.n;
-    PL_FAIL_IF(a->axis < 0 || a->axis >= a->shape.n, PL_ERR_ARG, "axis %lld of rank %d",
-               (long long)a->axis, a->shape.n);
-    PL_FAIL_IF(a->steps.n && a->steps.n != a->shape.n, PL_ERR_ARG, "%d steps for rank %d",
-               a->steps.n, a->shape.n);
+    PL_FAIL_IF(a->axis < 0 || a->axis >= a->shape.n, PL_ERR_ARG,
+               "axis %lld does not exist: the rank is %d", (long long)a->axis, a->shape.n);
+    PL_FAIL_IF(a->steps.n && a->steps.n != a->shape.n, PL_ERR_ARG,
+               "%d steps were given for rank %d; give one step per dimension", a->steps.n,
+               a->shape.n);
     return fill_infer(in, n_in, attr, out);
 }
 

@@ -31,8 +31,8 @@ static pl_status check_key(const pl_type *key)
 {
     char x[96];
     pl_type want = PL_TYPE(PL_I64, 2);
-    PL_FAIL_IF(!pl_type_equal(key, &want), PL_ERR_SHAPE, "the key is i64[2] = {seed, step}, got %s",
-               pl_type_text(key, x, sizeof x));
+    PL_FAIL_IF(!pl_type_equal(key, &want), PL_ERR_SHAPE,
+               "the key must be i64[2] = {seed, step}, got %s", pl_type_text(key, x, sizeof x));
     return PL_OK;
 }
 
@@ -42,7 +42,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     const pl_random_attr *a = attr;
     PL_TRY(check_key(&in[0]));
     PL_FAIL_IF(a->dtype >= PL_N_DTYPES || !pl_dtype_is_float(a->dtype), PL_ERR_ARG,
-               "draws are of a float type, not %s", pl_dtype_name(a->dtype));
+               "draws need a float type, got %s", pl_dtype_name(a->dtype));
     for (int i = 0; i < a->shape.n; i++)
         PL_FAIL_IF(a->shape.v[i] < 0, PL_ERR_SHAPE, "size %lld", (long long)a->shape.v[i]);
     out[0] = pl_type_make(a->dtype, a->shape.n, a->shape.v);
@@ -223,8 +223,8 @@ static pl_status order_infer(const pl_type *in, int n_in, void *attr, pl_type *o
     (void)n_in;
     const pl_order_attr *a = attr;
     PL_TRY(check_key(&in[0]));
-    PL_FAIL_IF(a->n < 0 || a->n > INT32_MAX, PL_ERR_ARG, "an order of %lld things",
-               (long long)a->n);
+    PL_FAIL_IF(a->n < 0 || a->n > INT32_MAX, PL_ERR_ARG,
+               "n is %lld; a random order has 0 to 2^31 - 1 elements", (long long)a->n);
     out[0] = pl_type_make(PL_I32, 1, &a->n);
     return PL_OK;
 }

@@ -88,7 +88,8 @@ static pl_status extreme_infer(const pl_type *in, int n_in, void *attr, pl_type 
     int64_t elems;
     char x[96];
     PL_TRY(normalise(&in[0], &a->axes, &elems));
-    PL_FAIL_IF(elems == 0, PL_ERR_SHAPE, "%s has no elements along the axes to choose from",
+    PL_FAIL_IF(elems == 0, PL_ERR_SHAPE,
+               "%s has no elements along the axes: there is no minimum or maximum",
                pl_type_text(&in[0], x, sizeof x));
     out[0] = reduced(&in[0], axes_mask(a), a->keep);
     return PL_OK;
@@ -97,7 +98,7 @@ static pl_status extreme_infer(const pl_type *in, int n_in, void *attr, pl_type 
 static pl_status moments_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     char x[96];
-    PL_FAIL_IF(!pl_dtype_is_float(in[0].dtype), PL_ERR_SHAPE, "wants a float type, got %s",
+    PL_FAIL_IF(!pl_dtype_is_float(in[0].dtype), PL_ERR_SHAPE, "needs a float type, got %s",
                pl_type_text(&in[0], x, sizeof x));
     PL_TRY(extreme_infer(in, n_in, attr, out));
     if (in[0].dtype != PL_F64) out[0].dtype = PL_F32;

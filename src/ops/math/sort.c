@@ -36,8 +36,8 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     int64_t n = in[0].dim[a->axis];
     if (a->count == -1) a->count = n;
     PL_FAIL_IF(a->count < 0 || a->count > n || n > INT32_MAX, PL_ERR_SHAPE,
-               "%lld elements wanted of axis %lld of %s", (long long)a->count, (long long)a->axis,
-               pl_type_text(&in[0], x, sizeof x));
+               "count is %lld, more than axis %lld of %s has, or negative", (long long)a->count,
+               (long long)a->axis, pl_type_text(&in[0], x, sizeof x));
     out[0] = in[0];
     out[0].dim[a->axis] = a->count;
     out[1] = out[0];

@@ -18,7 +18,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     (void)n_in;
     (void)attr;
     char s[96];
-    PL_FAIL_IF(!pl_dtype_is_float(in[0].dtype), PL_ERR_SHAPE, "x is %s, wants floats",
+    PL_FAIL_IF(!pl_dtype_is_float(in[0].dtype), PL_ERR_SHAPE, "x is %s; needs floats",
                pl_type_text(&in[0], s, sizeof s));
     const int64_t chunks = pl_squares_chunks(pl_type_elems(&in[0]));
     out[0] = pl_type_make(in[0].dtype == PL_F64 ? PL_F64 : PL_F32, 1, &chunks);

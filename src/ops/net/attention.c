@@ -46,8 +46,9 @@ static pl_status attention_infer(const pl_type *in, int n_in, void *attr, pl_typ
     pl_type_text(q, s, sizeof s);
     pl_type_text(k, t, sizeof t);
     PL_FAIL_IF(q->rank != 4 || !pl_dtype_is_float(q->dtype), PL_ERR_SHAPE,
-               "q is %s; wants floats [batch, tokens, heads, dim]", s);
-    PL_FAIL_IF(!pl_type_equal(k, v), PL_ERR_SHAPE, "k is %s but v is %s", t,
+               "q is %s; needs floats [batch, tokens, heads, dim]", s);
+    PL_FAIL_IF(!pl_type_equal(k, v), PL_ERR_SHAPE,
+               "k is %s, but v is %s: they must have the same type and shape", t,
                pl_type_text(v, u, sizeof u));
     PL_FAIL_IF(k->rank != 4 || k->dtype != q->dtype || k->dim[0] != q->dim[0] ||
                    k->dim[3] != q->dim[3],
@@ -56,7 +57,7 @@ static pl_status attention_infer(const pl_type *in, int n_in, void *attr, pl_typ
                PL_ERR_SHAPE,
                "q %s, k %s: the %lld heads of q are not a multiple of the %lld heads of k", s, t,
                (long long)q->dim[2], (long long)k->dim[2]);
-    PL_FAIL_IF(k->dim[1] < 1, PL_ERR_SHAPE, "k is %s: no keys to attend to", t);
+    PL_FAIL_IF(k->dim[1] < 1, PL_ERR_SHAPE, "k is %s: it has no tokens to attend to", t);
     if (a->scale == 0) a->scale = 1 / sqrt((double)q->dim[3]);
     out[0] = *q;
     const int64_t dim[3] = {q->dim[0], q->dim[2], q->dim[1]};
@@ -73,7 +74,7 @@ static pl_status attention_bwd_infer(const pl_type *in, int n_in, void *attr, pl
     for (int i = 3; i < n_in; i++) {
         pl_type want = made[(i - 3) % 2];
         if (want.rank == 3 && pl_dtype_is_float(in[i].dtype)) want.dtype = in[i].dtype;
-        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s, wants %s", names[i - 3],
+        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s; needs %s", names[i - 3],
                    pl_type_text(&in[i], s, sizeof s), pl_type_text(&want, t, sizeof t));
     }
     for (int i = 0; i < 3; i++) out[i] = in[i];

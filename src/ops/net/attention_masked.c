@@ -30,7 +30,7 @@ static pl_status masked_infer(const pl_type *in, int n_in, void *attr, pl_type *
     for (int i = 0; fits && i < 4; i++) fits = mask->dim[i] == 1 || mask->dim[i] == full[i];
     pl_type wants = pl_type_make(PL_BOOL, 4, full);
     PL_FAIL_IF(!fits, PL_ERR_SHAPE,
-               "mask is %s; wants %s or floats of that shape, where any dim may be 1",
+               "mask is %s; needs %s or floats of that shape, where any dimension may be 1",
                pl_type_text(mask, s, sizeof s), pl_type_text(&wants, t, sizeof t));
     return PL_OK;
 }

@@ -48,13 +48,13 @@ static pl_status rows_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     char s[96];
     pl_type_text(x, s, sizeof s);
     PL_FAIL_IF(x->rank != 3 || !pl_dtype_is_float(x->dtype), PL_ERR_SHAPE,
-               "x is %s; wants floats [batch, tokens, row]", s);
+               "x is %s; needs floats [batch, tokens, row]", s);
     PL_FAIL_IF(a->heads < 1 || x->dim[2] < 1 || x->dim[2] % (3 * a->heads), PL_ERR_SHAPE,
                "rows of %s are not q, k and v of %lld heads", s, (long long)a->heads);
-    PL_FAIL_IF(x->dim[1] < 1, PL_ERR_SHAPE, "x is %s: no keys to attend to", s);
+    PL_FAIL_IF(x->dim[1] < 1, PL_ERR_SHAPE, "x is %s: it has no tokens to attend to", s);
     int64_t d = x->dim[2] / (3 * a->heads);
     PL_FAIL_IF(!covers(a, d), PL_ERR_SHAPE,
-               "q at %lld, k at %lld, v at %lld, step %lld are not the three parts of rows of %s",
+               "q at %lld, k at %lld and v at %lld with step %lld do not lie within the rows of %s",
                (long long)a->q_at, (long long)a->k_at, (long long)a->v_at, (long long)a->step, s);
     if (a->scale == 0) a->scale = 1 / sqrt((double)d);
     const int64_t o[4] = {x->dim[0], x->dim[1], a->heads, d};
@@ -73,7 +73,7 @@ static pl_status rows_bwd_infer(const pl_type *in, int n_in, void *attr, pl_type
     for (int i = 1; i < n_in; i++) {
         pl_type want = made[(i - 1) % 2];
         if (want.rank == 3 && pl_dtype_is_float(in[i].dtype)) want.dtype = in[i].dtype;
-        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s, wants %s", names[i - 1],
+        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s; needs %s", names[i - 1],
                    pl_type_text(&in[i], s, sizeof s), pl_type_text(&want, t, sizeof t));
     }
     out[0] = in[0];

@@ -34,16 +34,18 @@ static const pl_attr attrs[] = {
 /* ---- shapes ----------------------------------------------------------------------------- */
 static pl_status check_ranks(const pl_collective_attr *a)
 {
-    PL_FAIL_IF(a->ranks < 1, PL_ERR_ARG, "a world of %lld ranks", (long long)a->ranks);
-    PL_FAIL_IF(a->root < 0 || a->root >= a->ranks, PL_ERR_ARG, "rank %lld of %lld",
-               (long long)a->root, (long long)a->ranks);
+    PL_FAIL_IF(a->ranks < 1, PL_ERR_ARG, "the number of ranks is %lld; it must be at least 1",
+               (long long)a->ranks);
+    PL_FAIL_IF(a->root < 0 || a->root >= a->ranks, PL_ERR_ARG,
+               "root is %lld; it must be a rank of %lld ranks, counted from 0", (long long)a->root,
+               (long long)a->ranks);
     return PL_OK;
 }
 
 static pl_status check_sum(const pl_type *x)
 {
-    PL_FAIL_IF(!pl_dtype_is_float(x->dtype), PL_ERR_ARG, "ranks sum float values, not %s",
-               pl_dtype_name(x->dtype));
+    PL_FAIL_IF(!pl_dtype_is_float(x->dtype), PL_ERR_ARG,
+               "a sum over ranks needs a float type, got %s", pl_dtype_name(x->dtype));
     return PL_OK;
 }
 
@@ -66,8 +68,8 @@ static pl_status scatter_infer(const pl_type *in, int n_in, void *attr, pl_type 
     char x[96];
     PL_TRY(reduce_infer(in, n_in, attr, out));
     PL_FAIL_IF(in[0].rank < 1 || in[0].dim[0] % a->ranks, PL_ERR_SHAPE,
-               "%s cannot be cut into %lld equal parts", pl_type_text(&in[0], x, sizeof x),
-               (long long)a->ranks);
+               "the first dimension of %s does not divide into %lld equal parts, one per rank",
+               pl_type_text(&in[0], x, sizeof x), (long long)a->ranks);
     out[0].dim[0] /= a->ranks;
     return PL_OK;
 }
@@ -78,8 +80,8 @@ static pl_status gather_infer(const pl_type *in, int n_in, void *attr, pl_type *
     char x[96];
     PL_TRY(same_infer(in, n_in, attr, out));
     PL_FAIL_IF(in[0].rank < 1 || __builtin_mul_overflow(in[0].dim[0], a->ranks, &out[0].dim[0]),
-               PL_ERR_SHAPE, "%s of %lld ranks end to end", pl_type_text(&in[0], x, sizeof x),
-               (long long)a->ranks);
+               PL_ERR_SHAPE, "%s of %lld ranks cannot be joined along the first dimension",
+               pl_type_text(&in[0], x, sizeof x), (long long)a->ranks);
     return PL_OK;
 }
 
@@ -149,10 +151,10 @@ static pl_status world_of(const pl_call *c, const char *op, pl_comm **out)
     const pl_collective_attr *a = c->attr;
     *out = NULL;
     if (a->ranks == 1) return PL_OK;
-    PL_FAIL_IF(!c->comm, PL_ERR_PEER, "%s among %lld ranks, and this process is alone", op,
+    PL_FAIL_IF(!c->comm, PL_ERR_PEER, "%s needs %lld ranks, but this process runs alone", op,
                (long long)a->ranks);
     PL_FAIL_IF(c->comm->size != a->ranks, PL_ERR_PEER,
-               "%s was planned for %lld ranks, there are %d", op, (long long)a->ranks,
+               "%s was planned for %lld ranks, but %d are running", op, (long long)a->ranks,
                c->comm->size);
     c->comm->op = op;
     c->comm->name = a->name;

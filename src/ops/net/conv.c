@@ -40,17 +40,17 @@ static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl
     pl_type_text(x, s, sizeof s);
     pl_type_text(w, t, sizeof t);
     PL_TRY(pl_window_rank("x", x));
-    PL_FAIL_IF(w->rank != x->rank, PL_ERR_SHAPE, "x %s, w %s: ranks differ", s, t);
-    PL_FAIL_IF(w->dtype != x->dtype, PL_ERR_SHAPE, "x %s, w %s: types differ", s, t);
+    PL_FAIL_IF(w->rank != x->rank, PL_ERR_SHAPE, "x is %s, w is %s: their ranks differ", s, t);
+    PL_FAIL_IF(w->dtype != x->dtype, PL_ERR_SHAPE, "x is %s, w is %s: their types differ", s, t);
     int n = x->rank - 2;
     PL_TRY(pl_window_complete(a, n));
     int64_t ic = x->dim[n + 1], oc = w->dim[0];
     PL_FAIL_IF(w->dim[n + 1] * a->groups != ic, PL_ERR_SHAPE,
-               "x %s, w %s: x has %lld channels, w wants %lld (%lld in each of %lld groups)", s, t,
+               "x %s, w %s: x has %lld channels, w needs %lld (%lld in each of %lld groups)", s, t,
                (long long)ic, (long long)(w->dim[n + 1] * a->groups), (long long)w->dim[n + 1],
                (long long)a->groups);
-    PL_FAIL_IF(oc % a->groups, PL_ERR_SHAPE, "w %s: %lld outputs do not divide into %lld groups", t,
-               (long long)oc, (long long)a->groups);
+    PL_FAIL_IF(oc % a->groups, PL_ERR_SHAPE, "w is %s: %lld outputs do not divide into %lld groups",
+               t, (long long)oc, (long long)a->groups);
     *y = *x;
     y->dim[n + 1] = oc;
     for (int d = 0; d < n; d++)
@@ -64,8 +64,8 @@ pl_status pl_conv_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     if (n_in < 3) return PL_OK;
     char s[96], t[96];
     PL_FAIL_IF(in[2].rank != 1 || in[2].dim[0] != in[1].dim[0] || in[2].dtype != in[0].dtype,
-               PL_ERR_SHAPE, "bias %s for w %s", pl_type_text(&in[2], s, sizeof s),
-               pl_type_text(&in[1], t, sizeof t));
+               PL_ERR_SHAPE, "bias is %s, w is %s: a bias has one element per output channel",
+               pl_type_text(&in[2], s, sizeof s), pl_type_text(&in[1], t, sizeof t));
     return PL_OK;
 }
 
@@ -76,7 +76,7 @@ pl_status pl_conv_dx_infer(const pl_type *in, int n_in, void *attr, pl_type *out
     const pl_type *dy = &in[0], *w = &in[1];
     char s[96], t[96], u[96];
     PL_TRY(pl_window_rank("dy", dy));
-    PL_FAIL_IF(w->rank != dy->rank, PL_ERR_SHAPE, "dy %s, w %s: ranks differ",
+    PL_FAIL_IF(w->rank != dy->rank, PL_ERR_SHAPE, "dy is %s, w is %s: their ranks differ",
                pl_type_text(dy, s, sizeof s), pl_type_text(w, t, sizeof t));
     int n = dy->rank - 2;
     PL_TRY(pl_window_complete(a, n));
@@ -103,7 +103,7 @@ static pl_status dw_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     PL_TRY(pl_window_complete(a, n));
     PL_TRY(pl_window_need("kernel", &a->kernel, n));
     PL_FAIL_IF(dy->rank != x->rank || x->dim[n + 1] % a->groups, PL_ERR_SHAPE,
-               "x %s, dy %s, %lld groups do not agree", pl_type_text(x, s, sizeof s),
+               "x %s and dy %s with %lld groups do not match", pl_type_text(x, s, sizeof s),
                pl_type_text(dy, t, sizeof t), (long long)a->groups);
     out[0] = *x;
     out[0].dim[0] = dy->dim[n + 1];

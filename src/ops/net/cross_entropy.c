@@ -64,23 +64,25 @@ static pl_status check(const pl_type *in, int n_in, int w, const attr_of *a)
     char s[96], t[96];
     PL_FAIL_IF(x->rank < 1 || x->rank >= PL_MAX_RANK || !pl_dtype_is_float(x->dtype) ||
                    x->dim[x->rank - 1] < 1,
-               PL_ERR_SHAPE, "logits are %s; wants floats [.., classes] of at most %d dimensions",
+               PL_ERR_SHAPE, "logits are %s; needs floats [.., classes] of at most %d dimensions",
                pl_type_text(x, s, sizeof s), PL_MAX_RANK - 1);
     PL_FAIL_IF(in[1].dtype != PL_I32 && in[1].dtype != PL_I64, PL_ERR_SHAPE,
-               "labels are %s; wants i32 or i64", pl_type_text(&in[1], t, sizeof t));
+               "labels are %s; needs i32 or i64", pl_type_text(&in[1], t, sizeof t));
     pl_type rows = pl_type_make(in[1].dtype, x->rank - 1, x->dim);
     PL_FAIL_IF(!pl_type_equal(&in[1], &rows), PL_ERR_SHAPE,
-               "logits are %s but labels are %s: wants one label per row",
+               "logits are %s, but labels are %s: each row needs one label",
                pl_type_text(x, s, sizeof s), pl_type_text(&in[1], t, sizeof t));
     PL_FAIL_IF(a->classes < 0 || a->classes > x->dim[x->rank - 1], PL_ERR_ARG,
-               "%lld classes for logits %s", (long long)a->classes, pl_type_text(x, s, sizeof s));
+               "%lld classes do not match the logits, %s", (long long)a->classes,
+               pl_type_text(x, s, sizeof s));
     PL_FAIL_IF(!(a->smoothing >= 0 && a->smoothing <= 1), PL_ERR_ARG,
-               "smoothing %g is not in 0 to 1", a->smoothing);
-    PL_FAIL_IF(a->weighted && n_in <= w, PL_ERR_ARG, "weighted without weights of the classes");
+               "smoothing is %g; it must be 0 to 1", a->smoothing);
+    PL_FAIL_IF(a->weighted && n_in <= w, PL_ERR_ARG,
+               "weighted=1 needs the weights of the classes as an operand");
     int64_t k = classes_of(x, a);
     pl_type want = pl_type_make(wide_of(x), 1, &k);
     PL_FAIL_IF(a->weighted && !pl_type_equal(&in[w], &want), PL_ERR_SHAPE,
-               "weights of the classes are %s, wants %s", pl_type_text(&in[w], s, sizeof s),
+               "weights of the classes are %s; needs %s", pl_type_text(&in[w], s, sizeof s),
                pl_type_text(&want, t, sizeof t));
     return PL_OK;
 }
@@ -93,7 +95,8 @@ static pl_type row_type(const pl_type *x)
 static pl_status forward_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
     const attr_of *a = attr;
-    PL_FAIL_IF(n_in != 2 + a->weighted, PL_ERR_ARG, "%d operands, weighted=%d", n_in, a->weighted);
+    PL_FAIL_IF(n_in != 2 + a->weighted, PL_ERR_ARG, "%d operands do not match weighted=%d", n_in,
+               a->weighted);
     PL_TRY(check(in, n_in, 2, a));
     out[0] = out[1] = row_type(&in[0]);
     return PL_OK;
@@ -105,11 +108,12 @@ static pl_status backward_infer(const pl_type *in, int n_in, void *attr, pl_type
     const attr_of *a = attr;
     int rows = n_in - a->weighted;
     char s[96], t[96];
-    PL_FAIL_IF(rows != 4 && rows != 5, PL_ERR_ARG, "%d operands, weighted=%d", n_in, a->weighted);
+    PL_FAIL_IF(rows != 4 && rows != 5, PL_ERR_ARG, "%d operands do not match weighted=%d", n_in,
+               a->weighted);
     PL_TRY(check(in, n_in, rows, a));
     pl_type want = row_type(&in[0]);
     for (int i = 2; i < rows; i++)
-        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s, wants %s", names[i - 2],
+        PL_FAIL_IF(!pl_type_equal(&in[i], &want), PL_ERR_SHAPE, "%s is %s; needs %s", names[i - 2],
                    pl_type_text(&in[i], s, sizeof s), pl_type_text(&want, t, sizeof t));
     out[0] = in[0];
     return PL_OK;

@@ -35,7 +35,7 @@ static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl
     PL_TRY(pl_window_complete(a, n));
     PL_FAIL_IF(w->rank != x->rank || w->dtype != x->dtype || w->dim[0] != x->dim[0] ||
                    w->dim[n + 1] != x->dim[n + 1],
-               PL_ERR_SHAPE, "x %s, w %s: samples, channels and types must agree",
+               PL_ERR_SHAPE, "x is %s, w is %s: samples, channels and types must match",
                pl_type_text(x, s, sizeof s), pl_type_text(w, t, sizeof t));
     *y = *x;
     for (int d = 0; d < n; d++)
@@ -46,7 +46,7 @@ static pl_status check(pl_window_attr *a, const pl_type *x, const pl_type *w, pl
 static pl_status agree(const pl_type *got, const pl_type *want)
 {
     char s[96], t[96];
-    PL_FAIL_IF(!pl_type_equal(got, want), PL_ERR_SHAPE, "dy is %s, wants %s",
+    PL_FAIL_IF(!pl_type_equal(got, want), PL_ERR_SHAPE, "dy is %s; needs %s",
                pl_type_text(got, s, sizeof s), pl_type_text(want, t, sizeof t));
     return PL_OK;
 }

@@ -36,10 +36,10 @@ pl_status pl_matmul_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     char x[96], y[96];
     pl_type_text(a, x, sizeof x);
     pl_type_text(b, y, sizeof y);
-    PL_FAIL_IF(a->rank < 2 || b->rank < 2, PL_ERR_SHAPE, "a %s, b %s: both want rank 2 or more", x,
-               y);
+    PL_FAIL_IF(a->rank < 2 || b->rank < 2, PL_ERR_SHAPE,
+               "a is %s, b is %s: both need rank 2 or more", x, y);
     PL_FAIL_IF(a->dtype != b->dtype || !pl_dtype_is_float(a->dtype), PL_ERR_SHAPE,
-               "a %s and b %s want one float type", x, y);
+               "a is %s, b is %s: both need the same float type", x, y);
     int64_t m = a->dim[a->rank - (t->ta ? 1 : 2)], ka = a->dim[a->rank - (t->ta ? 2 : 1)];
     int64_t kb = b->dim[b->rank - (t->tb ? 1 : 2)], n = b->dim[b->rank - (t->tb ? 2 : 1)];
     PL_FAIL_IF(ka != kb, PL_ERR_SHAPE, "a %s%s, b %s%s: inner sizes %lld and %lld differ", x,
@@ -49,15 +49,15 @@ pl_status pl_matmul_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     PL_FAIL_IF(a->rank > 2 && b->rank > 2 &&
                    (a->rank != b->rank ||
                     memcmp(a->dim, b->dim, sizeof a->dim[0] * (size_t)(a->rank - 2)) != 0),
-               PL_ERR_SHAPE, "a %s, b %s: batch dims differ", x, y);
+               PL_ERR_SHAPE, "a is %s, b is %s: their batch dimensions differ", x, y);
     out[0] = *wide;
     out[0].dim[wide->rank - 2] = m;
     out[0].dim[wide->rank - 1] = n;
     if (n_in == 3) {
         char z[96];
         PL_FAIL_IF(in[2].rank != 1 || in[2].dim[0] != n || in[2].dtype != a->dtype, PL_ERR_SHAPE,
-                   "bias %s for %lld columns of a %s, b %s", pl_type_text(&in[2], z, sizeof z),
-                   (long long)n, x, y);
+                   "bias is %s; needs %lld elements of the type of a %s and b %s",
+                   pl_type_text(&in[2], z, sizeof z), (long long)n, x, y);
     }
     return PL_OK;
 }
@@ -373,7 +373,7 @@ pl_val pl_linear(pl_graph *g, pl_val x, pl_val w, pl_val bias)
     pl_type t = pl_val_type(g, x), u = pl_val_type(g, w);
     if (t.rank < 1 || u.rank != 2 || t.dim[t.rank - 1] != u.dim[1]) {
         char s[96], z[96];
-        pl_graph_fail(g, PL_ERR_SHAPE, "linear: x %s, w %s; w wants [out, %lld]",
+        pl_graph_fail(g, PL_ERR_SHAPE, "linear: x %s, w %s; w needs [out, %lld]",
                       pl_type_text(&t, s, sizeof s), pl_type_text(&u, z, sizeof z),
                       (long long)(t.rank ? t.dim[t.rank - 1] : 1));
         return PL_NO_VAL;

@@ -49,7 +49,7 @@ static pl_status scalar(const char *what, const pl_type *t, bool integer)
 {
     char s[96];
     bool ok = t->rank == 0 && (integer ? t->dtype == PL_I64 : pl_dtype_is_float(t->dtype));
-    PL_FAIL_IF(!ok, PL_ERR_SHAPE, "%s is %s; wants %s scalar", what, pl_type_text(t, s, sizeof s),
+    PL_FAIL_IF(!ok, PL_ERR_SHAPE, "%s is %s; needs %s scalar", what, pl_type_text(t, s, sizeof s),
                integer ? "an i64" : "a float");
     return PL_OK;
 }
@@ -69,7 +69,7 @@ static pl_status infer_any(const pl_type *in, int n_in, int scalars, int states,
     int end = scalars + 2 + states;
     bool small = n_in > end, f64 = false;
     char s[96], t[96];
-    PL_FAIL_IF(n_in > end && !is_key(&in[end]), PL_ERR_SHAPE, "the key is %s; wants i64[2]",
+    PL_FAIL_IF(n_in > end && !is_key(&in[end]), PL_ERR_SHAPE, "the key is %s; needs i64[2]",
                pl_type_text(&in[end], s, sizeof s));
     for (int i = scalars; i < end; i++) {
         bool same = in[i].rank == w->rank && memcmp(in[i].dim, w->dim, sizeof w->dim) == 0;
@@ -81,7 +81,7 @@ static pl_status infer_any(const pl_type *in, int n_in, int scalars, int states,
         f64 |= in[i].dtype == PL_F64;
     }
     PL_FAIL_IF(small && f64, PL_ERR_SHAPE,
-               "an update in f64 takes neither packed states nor a key of random rounding");
+               "an update in f64 takes neither 8-bit states nor a key for random rounding");
     for (int k = 0; k < 1 + states; k++) out[k] = in[scalars + 1 + k];
     return PL_OK;
 }

@@ -62,7 +62,7 @@ static pl_status unpooled(pl_window_attr *a, const pl_type *y, pl_type *x)
     for (int d = 0; d < a->in.n; d++) x->dim[1 + d] = a->in.v[d];
     pl_type want;
     PL_TRY(pooled(a, x, &want));
-    PL_FAIL_IF(!pl_type_equal(&want, y), PL_ERR_SHAPE, "dy is %s, but %s pools to %s",
+    PL_FAIL_IF(!pl_type_equal(&want, y), PL_ERR_SHAPE, "dy is %s; pooling %s gives %s",
                pl_type_text(y, s, sizeof s), pl_type_text(x, t, sizeof t),
                pl_type_text(&want, u, sizeof u));
     return PL_OK;
@@ -73,7 +73,7 @@ static pl_status check_index(const pl_type *index, const pl_type *y)
     pl_type want = *y;
     want.dtype = PL_U8;
     char s[96], t[96];
-    PL_FAIL_IF(!pl_type_equal(index, &want), PL_ERR_SHAPE, "index is %s, wants %s",
+    PL_FAIL_IF(!pl_type_equal(index, &want), PL_ERR_SHAPE, "index is %s; needs %s",
                pl_type_text(index, s, sizeof s), pl_type_text(&want, t, sizeof t));
     return PL_OK;
 }
@@ -85,8 +85,8 @@ static pl_status max_pool_infer(const pl_type *in, int n_in, void *attr, pl_type
     PL_TRY(pooled(attr, &in[0], &out[0]));
     int64_t taps = 1;
     for (int d = 0; d < a->kernel.n; d++) taps *= a->kernel.v[d];
-    PL_FAIL_IF(taps > 256, PL_ERR_UNSUPPORTED, "a window of %lld elements; at most 256",
-               (long long)taps);
+    PL_FAIL_IF(taps > 256, PL_ERR_UNSUPPORTED,
+               "the window has %lld elements; at most 256 are supported", (long long)taps);
     out[1] = out[0];
     out[1].dtype = PL_U8;
     return PL_OK;

@@ -33,10 +33,10 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     PL_TRY(pl_window_rank("x", &in[0]));
     int n = in[0].rank - 2;
     PL_TRY(pl_window_need("size", &a->size, n));
-    PL_FAIL_IF(a->mode < 0 || a->mode > PL_RESIZE_CUBIC, PL_ERR_ARG, "no such mode");
+    PL_FAIL_IF(a->mode < 0 || a->mode > PL_RESIZE_CUBIC, PL_ERR_ARG, "the resize mode is unknown");
     out[0] = in[0];
     for (int d = 0; d < n; d++) {
-        PL_FAIL_IF(in[0].dim[1 + d] < 1, PL_ERR_SHAPE, "nothing to resize along dim %d", d);
+        PL_FAIL_IF(in[0].dim[1 + d] < 1, PL_ERR_SHAPE, "dimension %d has no elements to resize", d);
         out[0].dim[1 + d] = a->size.v[d];
     }
     return PL_OK;

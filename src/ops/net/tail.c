@@ -64,8 +64,8 @@ static pl_status check_last(const pl_type *in, int n_in, const pl_type *out)
 {
     char a[96], b[96];
     PL_FAIL_IF(!pl_type_equal(&in[n_in - 1], out), PL_ERR_SHAPE,
-               "the last operand is %s, the result %s", pl_type_text(&in[n_in - 1], a, sizeof a),
-               pl_type_text(out, b, sizeof b));
+               "the last operand is %s; it must have the result's type, %s",
+               pl_type_text(&in[n_in - 1], a, sizeof a), pl_type_text(out, b, sizeof b));
     return PL_OK;
 }
 
@@ -73,9 +73,9 @@ static pl_status check_last(const pl_type *in, int n_in, const pl_type *out)
 static pl_status check_count(const pl_tail_attr *t, int n_in, int with)
 {
     int own = n_in - t->add;
-    PL_FAIL_IF(own < 2 || own > with, PL_ERR_SHAPE, "%d operands%s", n_in,
+    PL_FAIL_IF(own < 2 || own > with, PL_ERR_SHAPE, "the number of operands is wrong: %d%s", n_in,
                t->add ? ", the last of which is added" : "");
-    PL_FAIL_IF(t->act < 0 || t->act >= PL_N_ACTS, PL_ERR_SHAPE, "act %d is not known", t->act);
+    PL_FAIL_IF(t->act < 0 || t->act >= PL_N_ACTS, PL_ERR_SHAPE, "activation %d is unknown", t->act);
     return PL_OK;
 }
 
@@ -89,7 +89,8 @@ static pl_status matmul_infer(const pl_type *in, int n_in, void *attr, pl_type *
 
 static pl_status keep_infer(const pl_type *in, int n_in, void *attr, pl_type *out)
 {
-    PL_FAIL_IF(((pl_matmul_tail_attr *)attr)->tail.add, PL_ERR_SHAPE, "nothing can be added here");
+    PL_FAIL_IF(((pl_matmul_tail_attr *)attr)->tail.add, PL_ERR_SHAPE,
+               "this form takes no added operand");
     PL_TRY(matmul_infer(in, n_in, attr, out));
     out[1] = out[0];
     return PL_OK;
@@ -99,7 +100,7 @@ static pl_status slope_infer(const pl_type *in, int n_in, void *attr, pl_type *o
 {
     int32_t act = ((pl_matmul_tail_attr *)attr)->tail.act;
     PL_FAIL_IF(act != PL_ACT_RELU && act != PL_ACT_GELU_TANH, PL_ERR_SHAPE,
-               "no slope of act %d: only relu's and gelu_tanh's", act);
+               "activation %d has no slope kernel; only relu and gelu_tanh have one", act);
     PL_TRY(pl_matmul_infer(in, n_in - 1, attr, out));
     return check_last(in, n_in, out);
 }

@@ -52,7 +52,7 @@ static pl_status fold_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     pl_window_attr *a = attr;
     char s[96], t[96], u[96];
     PL_FAIL_IF(in[0].rank != 3 || a->in.n < 1 || a->in.n > 3, PL_ERR_SHAPE,
-               "patches are %s; wants [N, positions, taps*C] and 1 to 3 input sizes",
+               "patches are %s; needs [N, positions, taps*C] and 1 to 3 input sizes",
                pl_type_text(&in[0], s, sizeof s));
     PL_TRY(pl_window_complete(a, a->in.n));
     PL_TRY(pl_window_need("kernel", &a->kernel, a->in.n));
@@ -65,7 +65,7 @@ static pl_status fold_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     out[0] = pl_type_make(in[0].dtype, a->in.n + 2, dim);
     pl_type p;
     PL_TRY(patches_of(a, &out[0], &p));
-    PL_FAIL_IF(!pl_type_equal(&p, &in[0]), PL_ERR_SHAPE, "patches are %s; %s unfolds to %s",
+    PL_FAIL_IF(!pl_type_equal(&p, &in[0]), PL_ERR_SHAPE, "patches are %s; unfolding %s gives %s",
                pl_type_text(&in[0], s, sizeof s), pl_type_text(&out[0], t, sizeof t),
                pl_type_text(&p, u, sizeof u));
     return PL_OK;

@@ -11,9 +11,10 @@ static pl_status complete(const char *what, pl_dims *d, int n, int64_t preset, i
         d->n = n;
         for (int i = 0; i < n; i++) d->v[i] = preset;
     }
-    PL_FAIL_IF(d->n != n, PL_ERR_ARG, "%s has %d entries for %d spatial dims", what, d->n, n);
+    PL_FAIL_IF(d->n != n, PL_ERR_ARG, "%s has %d entries, but there are %d spatial dimensions",
+               what, d->n, n);
     for (int i = 0; i < n; i++)
-        PL_FAIL_IF(d->v[i] < least, PL_ERR_ARG, "%s[%d] = %lld; at least %lld", what, i,
+        PL_FAIL_IF(d->v[i] < least, PL_ERR_ARG, "%s[%d] is %lld; it must be at least %lld", what, i,
                    (long long)d->v[i], (long long)least);
     return PL_OK;
 }
@@ -21,7 +22,8 @@ static pl_status complete(const char *what, pl_dims *d, int n, int64_t preset, i
 pl_status pl_window_complete(pl_window_attr *a, int n)
 {
     if (a->groups == 0) a->groups = 1;
-    PL_FAIL_IF(a->groups < 0, PL_ERR_ARG, "groups = %lld", (long long)a->groups);
+    PL_FAIL_IF(a->groups < 0, PL_ERR_ARG, "groups is %lld; it must be at least 1",
+               (long long)a->groups);
     PL_TRY(complete("stride", &a->stride, n, 1, 1));
     PL_TRY(complete("dilation", &a->dilation, n, 1, 1));
     PL_TRY(complete("pad_lo", &a->pad_lo, n, 0, 0));
@@ -30,9 +32,10 @@ pl_status pl_window_complete(pl_window_attr *a, int n)
 
 pl_status pl_window_need(const char *what, const pl_dims *d, int n)
 {
-    PL_FAIL_IF(d->n != n, PL_ERR_ARG, "%s has %d entries for %d spatial dims", what, d->n, n);
+    PL_FAIL_IF(d->n != n, PL_ERR_ARG, "%s has %d entries, but there are %d spatial dimensions",
+               what, d->n, n);
     for (int i = 0; i < n; i++)
-        PL_FAIL_IF(d->v[i] < 1, PL_ERR_ARG, "%s[%d] = %lld; at least 1", what, i,
+        PL_FAIL_IF(d->v[i] < 1, PL_ERR_ARG, "%s[%d] is %lld; it must be at least 1", what, i,
                    (long long)d->v[i]);
     return PL_OK;
 }
@@ -54,8 +57,9 @@ pl_status pl_window_rank(const char *what, const pl_type *t)
 {
     char x[96];
     PL_FAIL_IF(t->rank < 3 || t->rank > 5, PL_ERR_SHAPE,
-               "%s is %s; wants [N, 1 to 3 spatial dims, C]", what, pl_type_text(t, x, sizeof x));
-    PL_FAIL_IF(!pl_dtype_is_float(t->dtype), PL_ERR_SHAPE, "%s is %s; wants a float type", what,
+               "%s is %s; needs [N, 1 to 3 spatial dimensions, C]", what,
+               pl_type_text(t, x, sizeof x));
+    PL_FAIL_IF(!pl_dtype_is_float(t->dtype), PL_ERR_SHAPE, "%s is %s; needs a float type", what,
                pl_type_text(t, x, sizeof x));
     return PL_OK;
 }

@@ -21,7 +21,7 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
         int64_t d = in[0].dim[in[0].rank - i];
         ok = d == 1 || d == s->v[s->n - i];
     }
-    PL_FAIL_IF(!ok, PL_ERR_SHAPE, "%s does not stretch to %s", pl_type_text(&in[0], x, sizeof x),
+    PL_FAIL_IF(!ok, PL_ERR_SHAPE, "%s cannot be broadcast to %s", pl_type_text(&in[0], x, sizeof x),
                pl_type_text(&out[0], y, sizeof y));
     return PL_OK;
 }

@@ -24,12 +24,12 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
         char x[96], y[96];
         if (in[i].rank == fits.rank) fits.dim[a->axis] = in[i].dim[a->axis];
         PL_FAIL_IF(!pl_type_equal(&in[i], &fits), PL_ERR_SHAPE,
-                   "inputs 0 %s and %d %s differ beyond axis %lld",
+                   "input 0, %s, and input %d, %s, may differ only along axis %lld",
                    pl_type_text(&in[0], x, sizeof x), i, pl_type_text(&in[i], y, sizeof y),
                    (long long)a->axis);
         PL_FAIL_IF(
             __builtin_add_overflow(out[0].dim[a->axis], in[i].dim[a->axis], &out[0].dim[a->axis]),
-            PL_ERR_SHAPE, "sizes along axis %lld overflow", (long long)a->axis);
+            PL_ERR_SHAPE, "the sum of the sizes along axis %lld overflows", (long long)a->axis);
     }
     return PL_OK;
 }

@@ -20,7 +20,7 @@ static pl_status input_infer(const pl_type *in, int n_in, void *attr, pl_type *o
     (void)in, (void)n_in;
     const pl_source_attr *a = attr;
     PL_FAIL_IF(!a->name[0], PL_ERR_ARG, "an input needs a name");
-    PL_FAIL_IF(a->dtype >= PL_N_DTYPES, PL_ERR_ARG, "no such dtype");
+    PL_FAIL_IF(a->dtype >= PL_N_DTYPES, PL_ERR_ARG, "the element type is invalid");
     for (int i = 0; i < a->shape.n; i++)
         PL_FAIL_IF(a->shape.v[i] < 0, PL_ERR_SHAPE, "input \"%s\" has size %lld", a->name,
                    (long long)a->shape.v[i]);
@@ -118,7 +118,8 @@ static pl_status assign_infer(const pl_type *in, int n_in, void *attr, pl_type *
     const pl_slot_attr *a = attr;
     pl_type want = pl_type_make(a->dtype, a->shape.n, a->shape.v);
     char x[96], y[96];
-    PL_FAIL_IF(!pl_type_equal(&in[0], &want), PL_ERR_SHAPE, "value %s assigned to a slot of %s",
+    PL_FAIL_IF(!pl_type_equal(&in[0], &want), PL_ERR_SHAPE,
+               "a value of type %s cannot be assigned to a slot of type %s",
                pl_type_text(&in[0], x, sizeof x), pl_type_text(&want, y, sizeof y));
     return PL_OK;
 }

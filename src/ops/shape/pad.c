@@ -32,17 +32,19 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     const pl_type *x = &in[0];
     char t[96];
     PL_FAIL_IF(a->lo.n != x->rank || a->hi.n != x->rank || a->inner.n != x->rank, PL_ERR_ARG,
-               "%d lo, %d hi and %d inner for %s", a->lo.n, a->hi.n, a->inner.n,
-               pl_type_text(x, t, sizeof t));
+               "%d lo, %d hi and %d inner were given for %s; give one of each per dimension",
+               a->lo.n, a->hi.n, a->inner.n, pl_type_text(x, t, sizeof t));
     out[0] = *x;
     const int64_t most = (int64_t)1 << 40;
     for (int i = 0; i < x->rank; i++) {
         int64_t lo = a->lo.v[i], hi = a->hi.v[i], inner = a->inner.v[i], n = x->dim[i];
         bool fits = lo >= 0 && hi >= 0 && inner >= 0 && lo <= most && hi <= most && inner <= most;
         int64_t gaps;
-        PL_FAIL_IF(!fits || __builtin_mul_overflow(n, inner, &gaps) || gaps > most, PL_ERR_SHAPE,
-                   "%lld before, %lld after and %lld between on axis %d of %s", (long long)lo,
-                   (long long)hi, (long long)inner, i, pl_type_text(x, t, sizeof t));
+        PL_FAIL_IF(
+            !fits || __builtin_mul_overflow(n, inner, &gaps) || gaps > most, PL_ERR_SHAPE,
+            "padding %lld before, %lld after and %lld between on axis %d of %s is negative or too "
+            "large",
+            (long long)lo, (long long)hi, (long long)inner, i, pl_type_text(x, t, sizeof t));
         out[0].dim[i] = lo + hi + n + (n > 0 ? (n - 1) * inner : 0);
     }
     return PL_OK;

@@ -18,14 +18,14 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     pl_dims *p = &((pl_permute_attr *)attr)->perm;
     char x[96];
     uint32_t seen = 0;
-    PL_FAIL_IF(p->n != in[0].rank, PL_ERR_ARG, "an order of %d dimensions for %s", p->n,
+    PL_FAIL_IF(p->n != in[0].rank, PL_ERR_ARG,
+               "%d dimensions were given for %s; give each dimension once", p->n,
                pl_type_text(&in[0], x, sizeof x));
     out[0] = in[0];
     for (int i = 0; i < p->n; i++) {
         PL_TRY(pl_shape_axis(&p->v[i], &in[0]));
-        PL_FAIL_IF(seen >> p->v[i] & 1, PL_ERR_ARG,
-                   "dimension %lld of %s stands twice in the order", (long long)p->v[i],
-                   pl_type_text(&in[0], x, sizeof x));
+        PL_FAIL_IF(seen >> p->v[i] & 1, PL_ERR_ARG, "dimension %lld of %s is given twice",
+                   (long long)p->v[i], pl_type_text(&in[0], x, sizeof x));
         seen |= (uint32_t)1 << p->v[i];
         out[0].dim[i] = in[0].dim[p->v[i]];
     }

@@ -22,10 +22,11 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     for (int i = 0; i < s->n; i++) {
         if (s->v[i] != -1) {
             PL_FAIL_IF(s->v[i] < 0 || __builtin_mul_overflow(known, s->v[i], &known), PL_ERR_ARG,
-                       "size %lld of dimension %d", (long long)s->v[i], i);
+                       "size %lld of dimension %d is invalid: give a size of 0 or more, or -1 once",
+                       (long long)s->v[i], i);
             continue;
         }
-        PL_FAIL_IF(open >= 0, PL_ERR_ARG, "two sizes of %s are left open, one may be",
+        PL_FAIL_IF(open >= 0, PL_ERR_ARG, "two sizes are -1 in the reshape of %s; one may be",
                    pl_type_text(&asked, y, sizeof y));
         open = i;
     }
@@ -34,9 +35,10 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
         known = have;
     }
     PL_FAIL_IF(known != have || (open >= 0 && s->v[open] < 0), PL_ERR_SHAPE,
-               "%s has %lld elements, %s asks for %s%lld", pl_type_text(&in[0], x, sizeof x),
-               (long long)have, pl_type_text(&asked, y, sizeof y),
-               open >= 0 ? "a multiple of " : "", (long long)known);
+               "%s has %lld elements, but the shape %s needs %s%lld",
+               pl_type_text(&in[0], x, sizeof x), (long long)have,
+               pl_type_text(&asked, y, sizeof y), open >= 0 ? "a multiple of " : "",
+               (long long)known);
     out[0] = pl_type_make(in[0].dtype, s->n, s->v);
     return PL_OK;
 }

@@ -25,8 +25,8 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
     const pl_type *x = &in[0];
     char t[96];
     PL_FAIL_IF(a->start.n != x->rank || a->stop.n != x->rank || a->step.n != x->rank, PL_ERR_ARG,
-               "%d starts, %d stops and %d steps for %s", a->start.n, a->stop.n, a->step.n,
-               pl_type_text(x, t, sizeof t));
+               "%d starts, %d stops and %d steps were given for %s; give one of each per dimension",
+               a->start.n, a->stop.n, a->step.n, pl_type_text(x, t, sizeof t));
     out[0] = *x;
     for (int i = 0; i < x->rank; i++) {
         int64_t lo = a->start.v[i], hi = a->stop.v[i], step = a->step.v[i], n = x->dim[i];
@@ -34,8 +34,9 @@ static pl_status infer(const pl_type *in, int n_in, void *attr, pl_type *out)
         if (hi < 0) hi += n;
         if (hi == INT64_MAX) hi = n;
         PL_FAIL_IF(lo < 0 || lo > hi || hi > n || step < 1, PL_ERR_SHAPE,
-                   "from %lld to %lld by %lld on axis %d of %s", (long long)a->start.v[i],
-                   (long long)a->stop.v[i], (long long)step, i, pl_type_text(x, t, sizeof t));
+                   "start %lld, stop %lld and step %lld are not a range of axis %d of %s",
+                   (long long)a->start.v[i], (long long)a->stop.v[i], (long long)step, i,
+                   pl_type_text(x, t, sizeof t));
         a->start.v[i] = lo;
         a->stop.v[i] = hi;
         out[0].dim[i] = lo == hi ? 0 : (hi - lo - 1) / step + 1;

@@ -25,7 +25,7 @@ static pl_status check_indices(const pl_type *t)
 {
     char x[96];
     PL_FAIL_IF(t->dtype != PL_I32 && t->dtype != PL_I64, PL_ERR_SHAPE,
-               "indices are i32 or i64, got %s", pl_type_text(t, x, sizeof x));
+               "indices must be i32 or i64, got %s", pl_type_text(t, x, sizeof x));
     return PL_OK;
 }
 
@@ -48,9 +48,11 @@ static pl_status take_infer(const pl_type *in, int n_in, void *attr, pl_type *ou
     (void)n_in, (void)attr;
     char x[96], y[96];
     PL_TRY(check_indices(&in[1]));
-    PL_FAIL_IF(in[0].rank < 1 || in[0].rank - 1 + in[1].rank > PL_MAX_RANK, PL_ERR_SHAPE,
-               "rows of %s by indices %s", pl_type_text(&in[0], x, sizeof x),
-               pl_type_text(&in[1], y, sizeof y));
+    PL_FAIL_IF(
+        in[0].rank < 1 || in[0].rank - 1 + in[1].rank > PL_MAX_RANK, PL_ERR_SHAPE,
+        "rows of %s cannot be taken by indices %s: the result would have too many dimensions, or "
+        "none to index",
+        pl_type_text(&in[0], x, sizeof x), pl_type_text(&in[1], y, sizeof y));
     out[0] = in[1];
     out[0].dtype = in[0].dtype;
     for (int i = 1; i < in[0].rank; i++) out[0].dim[out[0].rank++] = in[0].dim[i];
@@ -171,7 +173,8 @@ static pl_status scatter_infer(const pl_type *in, int n_in, void *attr, pl_type 
                "%s would overflow; cast it to i32 or f32 first", pl_type_text(&in[0], x, sizeof x));
     bool fits = in[0].rank >= in[1].rank && in[0].rank - in[1].rank < PL_MAX_RANK;
     for (int i = 0; fits && i < in[1].rank; i++) fits = in[0].dim[i] == in[1].dim[i];
-    PL_FAIL_IF(!fits, PL_ERR_SHAPE, "updates %s do not begin with the shape of indices %s",
+    PL_FAIL_IF(!fits, PL_ERR_SHAPE,
+               "the shape of updates %s must begin with the shape of indices %s",
                pl_type_text(&in[0], x, sizeof x), pl_type_text(&in[1], y, sizeof y));
     PL_FAIL_IF(a->rows < 0, PL_ERR_ARG, "%lld rows", (long long)a->rows);
     out[0] = pl_type_make(in[0].dtype, 1, &a->rows);

@@ -29,11 +29,11 @@ static pl_status check(const pl_type *x, const pl_type *indices, int64_t *axis)
 {
     char a[96], b[96];
     PL_FAIL_IF(indices->dtype != PL_I32 && indices->dtype != PL_I64, PL_ERR_SHAPE,
-               "indices are i32 or i64, got %s", pl_type_text(indices, a, sizeof a));
+               "indices must be i32 or i64, got %s", pl_type_text(indices, a, sizeof a));
     PL_TRY(pl_shape_axis(axis, x));
     bool fits = x->rank == indices->rank;
     for (int i = 0; fits && i < x->rank; i++) fits = i == *axis || x->dim[i] == indices->dim[i];
-    PL_FAIL_IF(!fits, PL_ERR_SHAPE, "values %s and indices %s differ beyond axis %lld",
+    PL_FAIL_IF(!fits, PL_ERR_SHAPE, "values %s and indices %s may differ only along axis %lld",
                pl_type_text(x, a, sizeof a), pl_type_text(indices, b, sizeof b), (long long)*axis);
     return PL_OK;
 }
@@ -184,8 +184,8 @@ static pl_status put_infer(const pl_type *in, int n_in, void *attr, pl_type *out
     char x[96], y[96];
     PL_TRY(check(&in[0], &in[1], &a->axis));
     PL_FAIL_IF(in[0].dim[a->axis] != in[1].dim[a->axis], PL_ERR_SHAPE,
-               "updates %s and indices %s differ", pl_type_text(&in[0], x, sizeof x),
-               pl_type_text(&in[1], y, sizeof y));
+               "updates %s and indices %s must have the same shape",
+               pl_type_text(&in[0], x, sizeof x), pl_type_text(&in[1], y, sizeof y));
     PL_FAIL_IF(in[0].dtype == PL_BOOL || in[0].dtype == PL_U8, PL_ERR_SHAPE,
                "%s would overflow; cast it to i32 or f32 first", pl_type_text(&in[0], x, sizeof x));
     PL_FAIL_IF(a->size < 0, PL_ERR_ARG, "size %lld", (long long)a->size);

@@ -420,8 +420,8 @@ static pl_status replay_units(replay *r, bool *ran)
     uint32_t begun = 0;
     for (uint32_t i = 0; i < p->n_order; i++) {
         uint32_t unit = p->order[i];
-        PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN, "the plan runs a unit %u that is not there",
-                   unit);
+        PL_FAIL_IF(unit >= r->units->n, PL_ERR_PLAN,
+                   "the plan runs unit %u, which the graph does not have", unit);
         if (ran[unit] || r->units->unit[unit].kind == PL_UNIT_VIEW)
             return wrong(r, unit, "runs twice, or is a view", 0);
         ran[unit] = true;
@@ -430,7 +430,7 @@ static pl_status replay_units(replay *r, bool *ran)
                                                          : replay_unit(r, unit, (int32_t)i));
     }
     PL_TRY(end_moves(r, (int32_t)p->n_order, begun));
-    PL_FAIL_IF(begun != p->n_moves, PL_ERR_PLAN, "the plan is wrong: %u moves of %u begin", begun,
+    PL_FAIL_IF(begun != p->n_moves, PL_ERR_PLAN, "the plan is wrong: %u of %u moves begin", begun,
                p->n_moves);
     for (uint32_t i = 0; i < r->units->n; i++)
         if (!ran[i] && r->units->unit[i].kind != PL_UNIT_VIEW) return wrong(r, i, "never runs", 0);
@@ -466,8 +466,7 @@ static pl_status replay_end(replay *r, uint32_t *new_value)
     for (uint32_t s = 0; s < r->n_slots; s++) {
         uint32_t v = new_value[s], content = v ? r->content[v] : g->n_vals + s;
         if (!holds(r, slot_range(r, s), content, v ? r->off[v] : 0))
-            PL_FAIL(PL_ERR_PLAN,
-                    "the plan is wrong: after the run \"%s\" does not hold its %s value",
+            PL_FAIL(PL_ERR_PLAN, "the plan is wrong: at the end \"%s\" does not hold its %s value",
                     pl_store_slot(g->store, (int)s)->name, v ? "new" : "old");
     }
     return PL_OK;
@@ -580,7 +579,7 @@ static pl_status prepare(replay *r, pl_arena *mem)
 pl_status pl_plan_check(const pl_graph *g, const pl_units *units, const pl_plan_opts *o,
                         const pl_plan *p)
 {
-    PL_FAIL_IF(p->n_vals != g->n_vals, PL_ERR_PLAN, "the plan is of another graph");
+    PL_FAIL_IF(p->n_vals != g->n_vals, PL_ERR_PLAN, "the plan belongs to another graph");
     pl_arena mem = PL_ARENA_INIT;
     replay r = {.g = g, .units = units, .o = o, .p = p};
     bool *ran = pl_arena_new(&mem, bool, units->n + 1);

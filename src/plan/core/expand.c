@@ -212,7 +212,7 @@ static pl_status add_move(expander *e, const pl_list_move *m)
         PL_TRY(resolve(e, m->val, &from));
     else
         from = e->away[m->from][m->val];
-    PL_FAIL_IF(!from, PL_ERR_PLAN, "value %u is moved from a level where it is not", m->val);
+    PL_FAIL_IF(!from, PL_ERR_PLAN, "value %u is moved from a level that does not hold it", m->val);
     const pl_node_rec *made = pl_node_get(e->in, pl_producer(e->in, m->val));
     g->scope = made->scope;
     g->backward = made->backward;

@@ -83,7 +83,8 @@ pl_status pl_plan_list_moves(const pl_problem *q, pl_plan *p)
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_order; i++) n += q->units->unit[p->order[i]].kind == PL_UNIT_MOVE;
     if (!n) return PL_OK;
-    PL_FAIL_IF(!q->units->level || !q->opts->move_end, PL_ERR_PLAN, "moves without levels or ends");
+    PL_FAIL_IF(!q->units->level || !q->opts->move_end, PL_ERR_PLAN,
+               "the plan has moves, but no levels or no ends of moves");
     pl_arena scratch = PL_ARENA_INIT;
     uint32_t *number = pl_arena_new(&scratch, uint32_t, q->units->n + 1);
     p->moves = pl_arena_new(&p->mem, pl_move, n);

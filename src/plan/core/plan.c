@@ -390,7 +390,7 @@ static pl_status take_order(const pl_problem *q, uint32_t *order, const char **n
     for (uint32_t i = 0; i < q->n_units; i++) {
         uint32_t id = q->opts->fixed_order[i];
         PL_FAIL_IF(id >= q->units->n || q->unit_number[id] == PL_NONE, PL_ERR_PLAN,
-                   "entry %u of the given order runs nothing", i);
+                   "entry %u of fixed_order is not a unit that runs", i);
         order[i] = q->unit_number[id];
     }
     *name = "given";

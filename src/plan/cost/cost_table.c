@@ -85,7 +85,7 @@ static void drop_curves(pl_time_table *t)
 pl_status pl_time_table_put(pl_time_table *t, const pl_time_sample *s)
 {
     PL_FAIL_IF(!(s->ns > 0) || !isfinite(s->ns) || !s->kind[0] || strchr(s->kind, ' '), PL_ERR_ARG,
-               "a time of %g ns for \"%s\"", s->ns, s->kind);
+               "a time of %g ns for \"%s\" is not valid", s->ns, s->kind);
     drop_curves(t);
     if (t->n == t->cap) PL_TRY(grow(t));
     uint32_t *place = place_of(t, s->unit, s->kind);
@@ -328,7 +328,7 @@ static pl_status parse(const char *text, const char *owner, pl_time_table *t)
         if (line) line++;
     }
     char end[32];
-    PL_FAIL_IF(!line || !*line, PL_ERR_DATA, "no table of times");
+    PL_FAIL_IF(!line || !*line, PL_ERR_DATA, "the file is not a table of kernel times");
     snprintf(end, sizeof end, "end %016llx\n",
              (unsigned long long)XXH64(text, (size_t)(line - text), 0));
     PL_FAIL_IF(strcmp(line, end) != 0, PL_ERR_DATA, "the table of times is damaged");

@@ -46,7 +46,7 @@ static pl_status check_takes(const pl_fused *f)
     for (int i = 0; i < f->n_in; i++) bits |= f->in[i].bits;
     for (int i = 0; i < f->n_out; i++) bits |= f->out[i].bits;
     for (int i = 0; i < f->n_instr; i++) draws |= f->instr[i].code == PL_FUSED_DRAW;
-    PL_FAIL_IF(bits || draws, PL_ERR_UNSUPPORTED, "a CUDA group with %s",
+    PL_FAIL_IF(bits || draws, PL_ERR_UNSUPPORTED, "a CUDA group cannot have %s",
                bits ? "bools stored as bits" : "random draws");
     return PL_OK;
 }
@@ -258,7 +258,7 @@ static pl_status deal(pl_cg_group *k)
         pl_cg_runs r = pl_cg_runs_of(f, o->mask, o->lead, o->reduce == PL_REDUCE_MOMENTS);
         if (beside_rows(k, o, &r)) continue;
         pl_cg_pass *p = pass_for(k, &r);
-        PL_FAIL_IF(!p, PL_ERR_UNSUPPORTED, "a group with more than %d kinds of sums",
+        PL_FAIL_IF(!p, PL_ERR_UNSUPPORTED, "a group has more than %d kinds of sums",
                    PL_CG_MAX_PASSES);
         if (p->shape == PL_CG_ROW)
             add_row_sink(p, o, f->instr[o->src].dtype);

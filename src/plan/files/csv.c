@@ -95,9 +95,9 @@ static pl_status parse_u64(const row *w, field f, enum column c, uint64_t max, u
         bad = digit > 9 || v > (max - digit) / 10;
         if (!bad) v = v * 10 + digit;
     }
-    PL_FAIL_IF(bad, PL_ERR_DATA, "line %zu: %s is \"%.*s\", wanted a whole number of at most %llu",
-               w->line, COLUMN_NAMES[c], f.len < 40 ? (int)f.len : 40, f.text,
-               (unsigned long long)max);
+    PL_FAIL_IF(bad, PL_ERR_DATA,
+               "line %zu: %s is \"%.*s\"; it must be a whole number of at most %llu", w->line,
+               COLUMN_NAMES[c], f.len < 40 ? (int)f.len : 40, f.text, (unsigned long long)max);
     *out = v;
     return PL_OK;
 }
@@ -116,7 +116,7 @@ static pl_status parse_time(const row *w, field f, enum column c, int64_t *out)
  */
 static pl_status add_align(const row *w, uint64_t align, uint64_t *all)
 {
-    PL_FAIL_IF(align == 0, PL_ERR_DATA, "line %zu: align is 0, wanted at least 1", w->line);
+    PL_FAIL_IF(align == 0, PL_ERR_DATA, "line %zu: align is 0; it must be at least 1", w->line);
     uint64_t a = *all, b = align;
     while (b) {
         uint64_t t = a % b;
@@ -138,7 +138,7 @@ static pl_status read_header(reader *r)
     if (r->end - r->at >= 3 && memcmp(r->at, "\xef\xbb\xbf", 3) == 0) r->at += 3;
     PL_TRY(next_row(r, &w));
     PL_FAIL_IF(w.n == 0, PL_ERR_DATA,
-               "the text is empty, wanted a header line \"id,lower,upper,size\"");
+               "the file is empty; it needs a header line \"id,lower,upper,size\"");
     for (int c = 0; c < N_KNOWN; c++) {
         r->column[c] = -1;
         for (size_t i = 0; i < w.n; i++) {
@@ -150,7 +150,7 @@ static pl_status read_header(reader *r)
             r->column[c] = (int)i;
         }
         PL_FAIL_IF(r->column[c] < 0 && c != ALIGN, PL_ERR_DATA,
-                   "line %zu: the header names no column %s, wanted id,lower,upper,size", w.line,
+                   "line %zu: the header has no column %s; it needs id,lower,upper,size", w.line,
                    COLUMN_NAMES[c]);
     }
     return PL_OK;
@@ -162,7 +162,8 @@ static pl_status read_row(const reader *r, const row *w, pl_pack_csv *out)
     for (int c = 0; c < N_KNOWN; c++) {
         if (r->column[c] < 0) continue;
         PL_FAIL_IF((size_t)r->column[c] >= w->n, PL_ERR_DATA,
-                   "line %zu has %zu columns and none for %s", w->line, w->n, COLUMN_NAMES[c]);
+                   "line %zu has %zu columns, so column %s is missing", w->line, w->n,
+                   COLUMN_NAMES[c]);
         f[c] = w->fields[r->column[c]];
     }
     pl_pack_buffer *b = &out->buffers[out->n];

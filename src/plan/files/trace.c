@@ -63,7 +63,8 @@ static pl_status read_index(reader *r, const char *what, uint64_t limit, uint32_
 {
     uint64_t v;
     PL_TRY(read_u64(r, &v));
-    PL_FAIL_IF(v >= limit, PL_ERR_DATA, "line %u: %s %llu, there are %llu", r->line, what,
+    PL_FAIL_IF(v >= limit, PL_ERR_DATA,
+               "line %u: %s %llu does not exist; there are %llu, counted from 0", r->line, what,
                (unsigned long long)v, (unsigned long long)limit);
     *out = (uint32_t)v;
     return PL_OK;
@@ -133,7 +134,7 @@ static pl_status read_op(parse *p, op_line *o)
         PL_TRY(read_index(&p->r, "storage", p->n_storages, &res[3 * i + 1]));
         PL_TRY(read_index(&p->r, "is_alias", 2, &res[3 * i + 2]));
         PL_FAIL_IF(p->storage_of[res[3 * i]] != PL_RECOMPUTE_NONE, PL_ERR_DATA,
-                   "line %u: tensor %u has two ops", p->r.line, res[3 * i]);
+                   "line %u: tensor %u is written by two ops", p->r.line, res[3 * i]);
         p->storage_of[res[3 * i]] = res[3 * i + 1];
         if (!res[3 * i + 2]) p->owner[res[3 * i + 1]] = res[3 * i];
     }
@@ -154,7 +155,7 @@ static pl_status read_commands(parse *p)
         char what = *p->r.at++;
         if (what == 'C') {
             PL_TRY(read_index(&p->r, "op", p->n_units, &op));
-            PL_FAIL_IF(n_done == p->n_units, PL_ERR_DATA, "line %u: op %u is computed twice",
+            PL_FAIL_IF(n_done == p->n_units, PL_ERR_DATA, "line %u: op %u is listed twice",
                        p->r.line, op);
             p->order[n_done++] = op;
             for (uint32_t i = 0; i < p->ops[op].n_results; i++) {
@@ -169,8 +170,8 @@ static pl_status read_commands(parse *p)
                    "line %u: unknown command '%c'", p->r.line, what);
         PL_TRY(read_index(&p->r, "tensor", p->n_tensors, &t));
         uint32_t s = p->storage_of[t];
-        PL_FAIL_IF(s == PL_RECOMPUTE_NONE, PL_ERR_DATA, "line %u: tensor %u has no op", p->r.line,
-                   t);
+        PL_FAIL_IF(s == PL_RECOMPUTE_NONE, PL_ERR_DATA, "line %u: tensor %u is written by no op",
+                   p->r.line, t);
         if (what == 'P') p->flags[t] |= PL_RECOMPUTE_END;
         if (what == 'G') p->refs[s]++;
         if (what == 'R') {
@@ -179,7 +180,8 @@ static pl_status read_commands(parse *p)
             if (!--p->refs[s]) alive -= p->storage_bytes[s];
         }
     }
-    PL_FAIL_IF(n_done != p->n_units, PL_ERR_DATA, "%u of %u ops are computed", n_done, p->n_units);
+    PL_FAIL_IF(n_done != p->n_units, PL_ERR_DATA, "only %u of %u ops are listed", n_done,
+               p->n_units);
     return PL_OK;
 }
 

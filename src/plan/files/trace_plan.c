@@ -23,7 +23,7 @@ static pl_recompute_opts options(double seconds)
 static pl_status budget_of(const pl_trace *t, double share, uint64_t *bytes)
 {
     PL_FAIL_IF(!(share > 0) || share > 1e6, PL_ERR_ARG,
-               "budget %g: wanted a share of the peak above 0, e.g. 0.3", share);
+               "budget is %g; it must be a share of the peak above 0, e.g. 0.3", share);
     *bytes = (uint64_t)((double)t->peak_bytes * share);
     return PL_OK;
 }

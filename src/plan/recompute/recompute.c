@@ -41,9 +41,9 @@ static pl_status set_writers(pl__recompute *m)
     for (uint32_t v = 0; v < m->n_vals; v++) m->writer[v] = PL_RECOMPUTE_NONE;
     for (uint32_t unit = 0; unit < m->n_units; unit++) {
         PL_FAIL_IF(p->in_at[unit] > p->in_at[unit + 1] || p->out_at[unit] > p->out_at[unit + 1],
-                   PL_ERR_ARG, "unit %u: offsets fall", unit);
+                   PL_ERR_ARG, "unit %u: its offsets decrease", unit);
         PL_FAIL_IF(!(p->cost[unit] >= 0) || isinf(p->cost[unit]), PL_ERR_ARG,
-                   "unit %u: cost %g is not a finite number from 0", unit, p->cost[unit]);
+                   "unit %u: cost %g is not a finite number of at least 0", unit, p->cost[unit]);
         for (uint32_t i = p->out_at[unit]; i < p->out_at[unit + 1]; i++) {
             PL_FAIL_IF(p->out[i] >= m->n_vals, PL_ERR_ARG, "unit %u writes buffer %u of %u", unit,
                        p->out[i], m->n_vals);
@@ -89,7 +89,7 @@ static pl_status set_owners(pl__recompute *m)
                    PL_ERR_ARG, "view %u is written by no unit", v);
         m->bytes[v] = m->owner[v] == v ? p->bytes[v] : 0;
         PL_FAIL_IF(m->bytes[v] > INT64_MAX / 4 || total > INT64_MAX / 4, PL_ERR_ARG,
-                   "buffer %u: %llu bytes is too much", v, (unsigned long long)p->bytes[v]);
+                   "buffer %u is too large: %llu bytes", v, (unsigned long long)p->bytes[v]);
         total += m->bytes[v];
         m->pinned[v] = (buffer_flags(p, m->owner[v]) & PL_RECOMPUTE_PINNED) != 0;
         if (buffer_flags(p, v) & PL_RECOMPUTE_END) m->end[v] = m->end[m->owner[v]] = 1;
@@ -422,11 +422,11 @@ pl_status pl__recompute_refuse_below_bound(const pl__recompute *m, uint64_t budg
     pl__recompute_lower_bound(m, &bound, &unit);
     if (budget >= bound) return PL_OK;
     PL_FAIL_IF(unit == PL_RECOMPUTE_NONE, PL_ERR_FIT,
-               "%llu bytes cannot hold what must be there at the end: %llu bytes",
+               "%llu bytes cannot hold the buffers that are needed at the end: %llu bytes",
                (unsigned long long)budget, (unsigned long long)bound);
     PL_FAIL(
         PL_ERR_FIT,
-        "no plan fits %llu bytes: unit %u alone needs %llu bytes for what is pinned, its inputs, "
+        "no plan fits %llu bytes: unit %u alone needs %llu bytes for pinned buffers, its inputs, "
         "outputs and workspace",
         (unsigned long long)budget, unit, (unsigned long long)bound);
 }

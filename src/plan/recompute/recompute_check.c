@@ -56,19 +56,20 @@ static void set_start(replay *r, uint8_t *written)
 static pl_status check_unit(replay *r, uint32_t k, uint32_t unit)
 {
     const pl_recompute_problem *p = r->p;
-    PL_FAIL_IF(unit >= p->n_units, PL_ERR_PLAN, "position %u: no unit %u", k, unit);
+    PL_FAIL_IF(unit >= p->n_units, PL_ERR_PLAN, "position %u: unit %u does not exist", k, unit);
     if (!r->done[unit]) {
         PL_FAIL_IF(unit != r->next_unit, PL_ERR_PLAN,
-                   "position %u: unit %u is first computed before unit %u", k, unit, r->next_unit);
+                   "position %u: unit %u runs for the first time before unit %u", k, unit,
+                   r->next_unit);
         r->next_unit++;
     } else {
         PL_FAIL_IF(p->unit_flags && p->unit_flags[unit] & PL_RECOMPUTE_ONCE, PL_ERR_PLAN,
-                   "position %u: unit %u must not be computed again", k, unit);
+                   "position %u: unit %u must not be recomputed", k, unit);
     }
     r->done[unit] = 1;
     for (uint32_t i = p->in_at[unit]; i < p->in_at[unit + 1]; i++)
         PL_FAIL_IF(!is_there(r, p->in[i]), PL_ERR_PLAN,
-                   "position %u: unit %u reads buffer %u, which is not there", k, unit, p->in[i]);
+                   "position %u: unit %u reads buffer %u, which is not alive", k, unit, p->in[i]);
     return PL_OK;
 }
 
@@ -115,15 +116,15 @@ static pl_status check_totals(const replay *r, uint64_t budget)
     PL_FAIL_IF(r->next_unit != p->n_units, PL_ERR_PLAN, "unit %u is never computed", r->next_unit);
     for (uint32_t b = 0; b < p->n_buffers; b++)
         PL_FAIL_IF(flags_of(p, b) & PL_RECOMPUTE_END && !is_there(r, b), PL_ERR_PLAN,
-                   "buffer %u is not there at the end", b);
+                   "buffer %u is not alive at the end", b);
     PL_FAIL_IF(r->peak != plan->peak_bytes, PL_ERR_PLAN,
-               "the plan says a peak of %llu bytes, its replay %llu",
+               "the plan states a peak of %llu bytes, its replay has %llu",
                (unsigned long long)plan->peak_bytes, (unsigned long long)r->peak);
-    PL_FAIL_IF(r->peak > budget, PL_ERR_PLAN, "peak %llu bytes is over the budget of %llu",
+    PL_FAIL_IF(r->peak > budget, PL_ERR_PLAN, "the peak of %llu bytes exceeds the budget of %llu",
                (unsigned long long)r->peak, (unsigned long long)budget);
     double off = r->cost - plan->cost_ns;
     PL_FAIL_IF(off > 1e-9 * r->cost || -off > 1e-9 * r->cost, PL_ERR_PLAN,
-               "the plan says a cost of %g ns, its replay %g", plan->cost_ns, r->cost);
+               "the plan states a cost of %g ns, its replay has %g", plan->cost_ns, r->cost);
     return PL_OK;
 }
 

@@ -24,7 +24,7 @@ pl_status pl__accumulate_asked(const pl_config *c, int64_t *accumulate)
     if (strcmp(text, "auto") == 0) return PL_OK;
     *accumulate = strtoll(text, &end, 10);
     PL_FAIL_IF(end == text || *end || *accumulate < 1, PL_ERR_CONFIG,
-               "accumulate is \"%s\"; wants auto or a number of micro-batches, e.g. 4", text);
+               "accumulate is \"%s\"; it must be auto or a number of micro-batches, e.g. 4", text);
     PL_FAIL_IF(
         batch % (*accumulate * ranks), PL_ERR_CONFIG,
         ranks > 1

@@ -31,9 +31,10 @@ static pl_status parse_bucket(pl_bucket_list *l, const char *text)
 {
     int height, width, used = 0;
     bool ok = sscanf(text, "%dx%d%n", &height, &width, &used) == 2 && text[used] == 0;
-    PL_FAIL_IF(!ok || height < 1 || width < 1 || height > 65535 || width > 65535, PL_ERR_CONFIG,
-               "data.buckets: \"%s\" is not a size; wants height x width, e.g. 512x768, or auto",
-               text);
+    PL_FAIL_IF(
+        !ok || height < 1 || width < 1 || height > 65535 || width > 65535, PL_ERR_CONFIG,
+        "data.buckets: \"%s\" is not a size; a size is height x width, e.g. 512x768, or auto",
+        text);
     return add_bucket(l, height, width);
 }
 
@@ -100,7 +101,7 @@ pl_status pl__bucket_check(const pl_run *r, const pl_step_build *b, int k, int s
     const pl_variant *v = &b->variants[k], *first = &b->variants[0];
     if (k == 0) return PL_OK;
     PL_FAIL_IF(pl_store_count(r->store) != slots, PL_ERR_CONFIG,
-               "it has state that other buckets lack (%s); buckets share all their state",
+               "it has state that other buckets do not have (%s); buckets share all their state",
                pl_store_slot(r->store, slots)->name);
     bool same = v->n_step_programs == first->n_step_programs && !v->eval == !first->eval;
     for (int i = 0; same && i < v->n_step_programs; i++)

@@ -196,9 +196,9 @@ static pl_status decouple_decay(section *s, pl_optim *o)
 {
     if (!pl_config_bool(s->c, key_of(s, "decoupled_weight_decay"))) return PL_OK;
     PL_FAIL_IF(o->kind != PL_OPTIM_LION && o->kind != PL_OPTIM_ADAMW, PL_ERR_CONFIG,
-               "%s: adamw and lion alone decay weights apart from the gradient", s->key);
-    PL_FAIL_IF(!(o->lr.lr > 0), PL_ERR_CONFIG, "%s divides by the learning rate, which is %g",
-               s->key, o->lr.lr);
+               "%s needs adamw or lion: other optimisers add weight decay to the gradient", s->key);
+    PL_FAIL_IF(!(o->lr.lr > 0), PL_ERR_CONFIG,
+               "%s divides by the learning rate, so the rate must not be %g", s->key, o->lr.lr);
     o->weight_decay /= o->lr.lr;
     return PL_OK;
 }
@@ -215,7 +215,7 @@ pl_status pl__optim_from_config(const pl_config *c, const char *name, pl_optim *
         PL_FAIL(PL_ERR_CONFIG, "no optimiser \"%s\"", pl_config_text(c, key_of(&s, "name")));
     int n;
     const double *betas = pl_config_floats(c, key_of(&s, "betas"), &n);
-    PL_FAIL_IF(n != 2, PL_ERR_CONFIG, "%s has %d numbers, wants 2, e.g. [0.9, 0.999]", s.key, n);
+    PL_FAIL_IF(n != 2, PL_ERR_CONFIG, "%s has %d numbers; it needs 2, e.g. [0.9, 0.999]", s.key, n);
     const char *state = pl_config_text(c, key_of(&s, "state"));
     out->state = strcmp(state, "8bit") == 0   ? PL_OPTIM_STATE_8BIT
                  : strcmp(state, "bf16") == 0 ? PL_OPTIM_STATE_BF16
@@ -402,7 +402,7 @@ void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_gro
         pl_type type = pl_val_type(m->g, loss);
         char text[96];
         pl_nn_fail(m, PL_ERR_SHAPE,
-                   "the loss is %s; wants one number: take its mean or sum over all dimensions",
+                   "the loss is %s; needs one number: take its mean or sum over all dimensions",
                    pl_type_text(&type, text, sizeof text));
         return;
     }

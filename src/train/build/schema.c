@@ -17,8 +17,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Where to train: cpu, cuda (the first NVIDIA GPU), cuda:1, ...; or a GPU to plan for "
             "(docs/DEVICES.md)."},
     {"card", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
-     .doc = "GPU that the configuration is meant for, e.g. t4 (plimsoll devices --profiles): "
-            "where device is a GPU and this machine has none, plans are made for this GPU."},
+     .doc = "GPU that the configuration is meant for, e.g. t4 (plimsoll devices --profiles lists "
+            "GPUs). When device is a GPU and this machine has none, plans are made for this GPU."},
     {"compile.mode", PL_CONFIG_CHOICE, "default",
      .choices = "default|reduce-overhead|max-autotune|eager", .resume = PL_RESUME_ROUND,
      .doc =
@@ -46,9 +46,9 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Memory budget of the whole process, e.g. 2GiB; kernels are recomputed until the plan "
             "fits. null: no budget."},
     {"host_memory", PL_CONFIG_SIZE, "null", .min = 1, .max = 1e15, .resume = PL_RESUME_FREE,
-     .doc = "GPU: host memory of the whole process, for weights, optimizer state and activations "
-            "that the budget of the GPU (memory) has no room for, e.g. 32GB. null: such tensors "
-            "stay on the GPU."},
+     .doc = "GPU: budget of host memory for the whole process, e.g. 32GB. Weights, optimizer state "
+            "and activations that do not fit into the GPU's budget (memory) are offloaded to it. "
+            "null: all tensors stay on the GPU."},
     {"updates", PL_CONFIG_CHOICE, "auto", .choices = "auto|device|host", .resume = PL_RESUME_ROUND,
      .doc = "GPU with host_memory: where weights are updated. host: weights, gradients and "
             "optimizer state live in host memory and all cores update them there; device: the "
@@ -56,15 +56,16 @@ const pl_config_entry pl_engine_schema[] = {
             "the host round otherwise than updates on a GPU."},
     {"host_link", PL_CONFIG_CHOICE, "auto",
      .choices = "auto|pcie3x8|pcie3x16|pcie4x8|pcie4x16|pcie5x8|pcie5x16", .resume = PL_RESUME_FREE,
-     .doc = "Link between GPU and host memory that times of moves are predicted with; auto: as "
+     .doc = "Link between GPU and host memory, for predicted times of offloading; auto: as "
             "measured by plimsoll devices --calibrate, else the usual link of the GPU."},
     {"disk", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
-     .doc = "Size and folder of a file for state and activations that the budget (memory; on a GPU "
-            "also host_memory) has no room for, e.g. 100GB:/scratch. null: none."},
+     .doc = "Size and folder of a file to which state and activations are offloaded when they do "
+            "not fit into memory (on a GPU: into memory and host_memory), e.g. 100GB:/scratch. "
+            "null: none."},
     {"disk_link", PL_CONFIG_CHOICE, "auto", .choices = "auto|nvme|nvme4|sata",
      .resume = PL_RESUME_FREE,
-     .doc = "Disk that times of moves to and from the file of `disk` are predicted with; auto: as "
-            "measured by plimsoll devices --calibrate --disk FOLDER, else nvme."},
+     .doc = "Type of the disk of `disk`, for predicted times of offloading; auto: as measured by "
+            "plimsoll devices --calibrate --disk FOLDER, else nvme."},
     {"checkpointing", PL_CONFIG_CHOICE, "auto", .choices = "auto|off|blocks|scopes",
      .resume = PL_RESUME_FREE,
      .doc = "What is recomputed in the backward pass: what the budget needs (auto), nothing "
@@ -94,26 +95,26 @@ const pl_config_entry pl_engine_schema[] = {
      .doc =
          "Compute BatchNorm statistics over the samples of all ranks instead of each rank's own."},
     {"gradient_bucket", PL_CONFIG_SIZE, "4MiB", .min = 1, .max = 1e12, .resume = PL_RESUME_FREE,
-     .doc = "Bytes of gradients that are reduced across ranks at a time, approximately."},
+     .doc = "Approximate bytes of gradients that are reduced across ranks in one message."},
     {"link", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "Interconnect of the ranks, for predicted times: nvlink, pcie4, ib, eth, ..., or "
             "nvlink/8+ib."},
     {"rank_timeout", PL_CONFIG_DURATION, "10s", .min = 1, .max = 1e6, .resume = PL_RESUME_FREE,
-     .doc = "The run ends on all ranks when a rank has sent no sign of life for this long."},
+     .doc = "Time without a heartbeat from a rank after which the run ends on all ranks."},
     {"init_from", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "Weights that the run starts from: a file (.safetensors, .pt, .pth, .ckpt, .bin), "
             "several separated by commas, an index of shards, or a folder (docs/WEIGHTS.md)."},
     {"init_from.prefix", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "Prefix of the names in these files, e.g. state_dict.module.; null: the prefix is "
-            "found."},
+            "recognised."},
     {"init_from.missing", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
-     .doc = "Weights that may keep their initial values: allow (any that the files lack), or "
-            "patterns (of weights that the files lack or have in another shape)."},
+     .doc = "Weights that may keep their initial values: allow (all that are missing in the "
+            "files), or patterns of weights that are missing or have another shape."},
     {"init_from.step", PL_CONFIG_CHOICE, "auto", .choices = "auto|new|file",
      .resume = PL_RESUME_FREE,
-     .doc = "Number of the first step: the step that a PyTorch checkpoint has saved, for "
-            "schedules, if it is below train.steps (auto); always 0 (new); or a checkpoint without "
-            "such a step is refused (file)."},
+     .doc = "First step of the run, for schedules: the step number in a PyTorch checkpoint if it "
+            "has one below train.steps, else 0 (auto); always 0 (new); the number in the "
+            "checkpoint, which must have one (file)."},
 
     {"phases", PL_CONFIG_TREE, "null",
      .doc = "List of training phases, run one after another, each with its own settings "
@@ -138,7 +139,7 @@ const pl_config_entry pl_engine_schema[] = {
     {"on_error", PL_CONFIG_TEXT, "null", .resume = PL_RESUME_FREE,
      .doc = "Command that train runs when the run fails; null: none."},
     {"hook_timeout", PL_CONFIG_DURATION, "60s", .min = 0.1, .max = 1e6, .resume = PL_RESUME_FREE,
-     .doc = "Longest time that on_end or on_error may take; the command is ended then."},
+     .doc = "Time limit of on_end and on_error; a command that runs longer is killed."},
 
     {"checkpoint.every", PL_CONFIG_INT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_FREE,
      .doc = "Steps between checkpoints in RUN (--out); 0: by time only."},
@@ -160,7 +161,7 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Whether the lowest or the highest value of checkpoint.best is best."},
 
     {"stop.patience", PL_CONFIG_INT, "0", .min = 0, .max = 1e9, .resume = PL_RESUME_ONWARD,
-     .doc = "The run ends after this many evaluations in a row without improvement; 0: never."},
+     .doc = "End the run after this many evaluations in a row without improvement; 0: never."},
     {"stop.metric", PL_CONFIG_TEXT, "loss", .resume = PL_RESUME_ONWARD,
      .doc = "Evaluation output that stop.patience watches."},
     {"stop.mode", PL_CONFIG_CHOICE, "min", .choices = "min|max", .resume = PL_RESUME_ONWARD,
@@ -244,21 +245,22 @@ const pl_config_entry pl_engine_schema[] = {
     {"clip.norm", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_ONWARD,
      .doc = "Limit of the global gradient norm; 0: no clipping."},
     {"guard.spike", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_SAME,
-     .doc = "A step whose gradient norm is above this many times the usual one, or whose loss is "
-            "above the usual one by as many times its size, is not applied; 0: off."},
+     .doc = "Skip the update of a step whose gradient norm is more than this many times the usual "
+            "norm, or whose loss exceeds the usual loss by more than this many times its size; 0: "
+            "off."},
     {"guard.action", PL_CONFIG_CHOICE, "skip", .choices = "skip|rollback|stop",
      .resume = PL_RESUME_ONWARD,
-     .doc = "After a step that was not applied: go on with the next batch (skip), also return to "
-            "the weights of the last checkpoint (rollback), or end the run (stop)."},
+     .doc = "After a skipped update: continue with the next batch (skip), also return to the "
+            "weights of the last checkpoint (rollback), or end the run (stop)."},
     {"guard.window", PL_CONFIG_INT, "50", .min = 1, .max = 1e9, .resume = PL_RESUME_ONWARD,
      .doc = "Steps over which the usual gradient norm and loss are averaged."},
     {"guard.warmup", PL_CONFIG_INT, "20", .min = 1, .max = 1e9, .resume = PL_RESUME_ONWARD,
-     .doc = "Steps before the guard judges; in them only numbers that are not finite count."},
+     .doc = "Number of first steps in which the guard skips only updates that are not finite."},
     {"guard.limit", PL_CONFIG_INT, "5", .min = 1, .max = 1e9, .resume = PL_RESUME_ONWARD,
-     .doc = "More steps in a row that were not applied end the run."},
+     .doc = "Largest number of skipped updates in a row; one more ends the run."},
     {"loss_scale.initial", PL_CONFIG_FLOAT, "65536", .min = 1e-30, .max = 1e30,
      .resume = PL_RESUME_ONWARD,
-     .doc = "fp16: initial factor on the loss; gradients are divided by it again."},
+     .doc = "fp16: initial loss scale: the loss is multiplied by it, gradients are divided by it."},
     {"loss_scale.growth", PL_CONFIG_FLOAT, "2", .min = 1, .max = 1e6, .resume = PL_RESUME_ONWARD,
      .doc = "fp16: the loss scale is multiplied by this after loss_scale.interval steps without "
             "overflow."},
@@ -278,8 +280,8 @@ const pl_config_entry pl_engine_schema[] = {
     {"eval.every", PL_CONFIG_INT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_FREE,
      .doc = "Steps between evaluations; 0: only at the end."},
     {"eval.batches", PL_CONFIG_INT, "16", .min = 1, .max = 1e9, .resume = PL_RESUME_FREE,
-     .doc =
-         "Largest number of batches per evaluation; a last, partial batch counts by its samples."},
+     .doc = "Largest number of batches per evaluation; a partial last batch is weighted by its "
+            "number of samples."},
     {"eval.ema", PL_CONFIG_BOOL, "false", .resume = PL_RESUME_FREE,
      .doc = "Evaluate and sample with the averaged weights (ema.decay)."},
     {"sample.every", PL_CONFIG_INT, "0", .min = 0, .max = 1e12, .resume = PL_RESUME_FREE,
@@ -290,8 +292,8 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Samples in each of these images, side by side; rows in each array."},
     {"data.source", PL_CONFIG_CHOICE, "auto", .choices = "auto|synthetic|arrays|folder|tar",
      .cache = PL_CACHE_VALUE,
-     .doc = "Where samples come from; auto: by what is at data.path, or the recipe's own data "
-            "without data.path (docs/DATA.md)."},
+     .doc = "Where samples come from; auto: recognised from the files at data.path; without "
+            "data.path, the recipe's own data (docs/DATA.md)."},
     {"data.path", PL_CONFIG_TEXT, "null", .cache = PL_CACHE_VALUE,
      .doc =
          "Data set on disk: arrays, images in folders, tar shards; null: the recipe's own data."},
@@ -321,9 +323,9 @@ const pl_config_entry pl_engine_schema[] = {
     {"data.balance", PL_CONFIG_BOOL, "false", .doc = "Images: draw every class equally often."},
     {"data.crop", PL_CONFIG_CHOICE, "center", .choices = "center|random|stretch|pixels|resized",
      .cache = PL_CACHE_VALUE,
-     .doc = "Images: part of the image that is used: the centre square, a random part, all of it "
-            "(stretch changes proportions), an unscaled crop at a random position (pixels), or "
-            "torchvision's RandomResizedCrop (resized)."},
+     .doc = "Images: which part of the image is used: the centre square (center), a random part "
+            "(random), all of it with changed proportions (stretch), an unscaled crop at a random "
+            "position (pixels), or torchvision's RandomResizedCrop (resized)."},
     {"data.crop_area", PL_CONFIG_FLOATS, "[0.08, 1]", .min = 1e-4, .max = 1,
      .doc = "Images, data.crop=resized: range of the crop's area, as a fraction of the image's."},
     {"data.crop_ratio", PL_CONFIG_FLOATS, "[0.75, 1.3333333333]", .min = 0.01, .max = 100,
@@ -357,18 +359,17 @@ const pl_config_entry pl_engine_schema[] = {
     {"data.erase", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1,
      .doc = "Images: probability that a random rectangle of 2 to 33 % of the area is set to zero."},
     {"data.rand_augment", PL_CONFIG_INT, "0", .min = 0, .max = 8,
-     .doc = "Images: RandAugment as torchvision has it: number of operations for each picture "
-            "(torchvision: 2); 0: off."},
+     .doc = "Images: RandAugment of torchvision: number of operations per picture (torchvision: "
+            "2); 0: off."},
     {"data.rand_augment_strength", PL_CONFIG_INT, "9", .min = 0, .max = 30,
      .doc = "data.rand_augment: strength of the operations (torchvision: magnitude)."},
     {"data.mixup", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1000,
-     .doc = "Classification: mixup, each picture of a batch becomes a weighted sum with the one "
-            "before it; the weight is drawn from Beta(a, a) with this a; 0: off."},
+     .doc = "Classification: mixup: each picture of a batch becomes a weighted sum with the "
+            "picture before it; the weight is drawn from Beta(a, a), and this key is a; 0: off."},
     {"data.cutmix", PL_CONFIG_FLOAT, "0", .min = 0, .max = 1000,
-     .doc =
-         "Classification: CutMix, each picture of a batch gets a rectangle of the one before it; "
-         "its area is drawn from Beta(a, a) with this a; 0: off. With data.mixup each batch has "
-         "one of the two, at random."},
+     .doc = "Classification: CutMix: each picture of a batch gets a rectangle of the picture "
+            "before it; the area is drawn from Beta(a, a), and this key is a; 0: off. With "
+            "data.mixup each batch uses one of the two, at random."},
     {"data.pool", PL_CONFIG_INT, "0", .min = 0, .max = 1e9,
      .doc = "Shuffle buffer of this many samples: batches are drawn from it at random and refilled "
             "with the next samples; 0: off."},
@@ -400,15 +401,15 @@ const pl_config_entry pl_engine_schema[] = {
      .doc = "Images that cannot be read: stop (fail), use another image (skip), or also record the "
             "name (quarantine)."},
     {"data.sandbox", PL_CONFIG_CHOICE, "auto", .choices = "auto|on|off", .resume = PL_RESUME_FREE,
-     .doc = "Decode images and HDF5 files in processes that cannot reach files or the network: "
-            "where the system can (auto), else stop (on), or never (off)."},
+     .doc = "Decode images and HDF5 files in processes that cannot reach files or the network: if "
+            "the system supports it (auto), always, or stop with an error (on), never (off)."},
     {"data.quarantine", PL_CONFIG_TEXT, "quarantine.txt", .cache = PL_CACHE_VALUE,
      .doc = "data.on_bad=quarantine: file of recorded names; later runs skip these images."},
     {"data.max_pixels", PL_CONFIG_INT, "64000000", .min = 1, .max = 4e9, .cache = PL_CACHE_VALUE,
      .doc = "Images with more pixels are treated as unreadable."},
     {"data.large_memory", PL_CONFIG_SIZE, "8MB", .min = 0, .max = 1e15, .resume = PL_RESUME_FREE,
-     .doc = "Images: memory for files that need more than the scratch of a reading thread; the "
-            "plan keeps it free. Within a budget, a file that needs more is refused before it is "
+     .doc = "Images: memory for files that need more than the scratch memory of a reading thread; "
+            "the plan reserves it. Within a budget, a file that needs more is refused before it is "
             "decoded."},
     {"data.min_side", PL_CONFIG_INT, "8", .min = 1, .max = 65535, .cache = PL_CACHE_VALUE,
      .doc = "Images with a shorter side, in pixels, are treated as unreadable."},

@@ -416,9 +416,10 @@ static pl_status name_programs(pl_run *r, pl_variant *v)
     for (int i = 0; v->eval && i < pl_program_output_count(v->eval); i++) {
         pl_type type = pl_program_output_type(v->eval, i);
         char text[96];
-        PL_FAIL_IF(type.rank != 0, PL_ERR_SHAPE,
-                   "evaluation output \"%s\" is %s; wants one number: take its mean over the batch",
-                   pl_program_output_name(v->eval, i), pl_type_text(&type, text, sizeof text));
+        PL_FAIL_IF(
+            type.rank != 0, PL_ERR_SHAPE,
+            "evaluation output \"%s\" is %s; it must be one number: take its mean over the batch",
+            pl_program_output_name(v->eval, i), pl_type_text(&type, text, sizeof text));
     }
     return PL_OK;
 }

@@ -256,7 +256,7 @@ static pl_status take_folder(const writer *w)
     char path[PATH];
     snprintf(path, sizeof path, "%s/cache.json", w->dir);
     PL_FAIL_IF(access(path, F_OK) != 0 && !is_empty(w->dir), PL_ERR_CONFIG,
-               "data.cache: %s holds other files; name an empty or new folder", w->dir);
+               "data.cache: %s has other files in it; name an empty or new folder", w->dir);
     return pl_sys_make_dirs(w->dir);
 }
 

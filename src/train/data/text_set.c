@@ -81,14 +81,14 @@ pl_status pl__texts_open(pl_run *r)
     bool rows = !pl_config_is_null(r->config, "data.embeddings");
     if (pl_config_is_null(r->config, "data.prompts")) {
         PL_FAIL_IF(rows, PL_ERR_CONFIG,
-                   "data.embeddings wants data.prompts: the texts of its rows");
+                   "data.embeddings needs data.prompts, which has the texts of its rows");
         return PL_OK;
     }
     pl_type row;
     PL_TRY(row_type(r, &row));
     PL_FAIL_IF(
         !rows && !f->encode, PL_ERR_CONFIG,
-        "recipe %s cannot encode text by itself: data.embeddings wants the file of its embeddings",
+        "recipe %s cannot encode text by itself: set data.embeddings to a file of embeddings",
         r->recipe->name);
     struct pl_texts *t = r->data.texts = pl_sys_alloc(sizeof *t);
     if (!t) return PL_ERR_MEMORY;

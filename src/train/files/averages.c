@@ -78,7 +78,7 @@ pl_status pl__averages_check(const pl_run *r)
 {
     if (!wanted(r)) return PL_OK;
     PL_FAIL_IF(!pl_run_has_averages(r), PL_ERR_CONFIG,
-               "eval.ema wants averaged weights: set ema.decay, e.g. ema.decay=0.999");
+               "eval.ema needs averaged weights: set ema.decay, e.g. ema.decay=0.999");
     for (int i = 0; i < pl_store_count(r->store); i++)
         PL_FAIL_IF(
             pl__is_average(pl_store_slot(r->store, i)) && pl_store_slot(r->store, i)->shards,

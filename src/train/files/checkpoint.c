@@ -247,7 +247,8 @@ static pl_status load(pl_run *r, const char *dir, const pl_checkpoint *c)
 {
     char path[PL_PATH_BYTES];
     PL_FAIL_IF(strcmp(c->recipe, r->recipe->name) != 0, PL_ERR_FILE,
-               "%s is of recipe %s, this run is of %s", dir, c->recipe, r->recipe->name);
+               "%s belongs to recipe %s, but this run is of recipe %s", dir, c->recipe,
+               r->recipe->name);
     PL_FAIL_IF(
         c->samples != pl__run_samples(r), PL_ERR_DATA,
         "%s was written with %lld training samples, there are %lld now: the order of samples "

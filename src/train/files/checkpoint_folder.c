@@ -354,7 +354,8 @@ __attribute__((noinline)) pl_status pl_folder_mine(const pl_folder *f)
 static pl_status verify_step(const char *dir, int64_t step, pl_checkpoint *c)
 {
     PL_TRY(pl_checkpoint_verify(dir, c));
-    PL_FAIL_IF(c->step != step, PL_ERR_FILE, "%s holds step %lld", dir, (long long)c->step);
+    PL_FAIL_IF(c->step != step, PL_ERR_FILE, "%s has the wrong name: it holds step %lld", dir,
+               (long long)c->step);
     return PL_OK;
 }
 

@@ -170,9 +170,7 @@ static pl_status read_files(const char *name, const json_t *o, pl_checkpoint *c)
 {
     const json_t *files = json_object_get(o, "files");
     size_t n = json_array_size(files), room = sizeof c->file / sizeof *c->file;
-    PL_FAIL_IF(n == 0 || n > room, PL_ERR_FILE,
-               "%.200s: names %zu files, at least 1 and at most %zu "
-               "are wanted",
+    PL_FAIL_IF(n == 0 || n > room, PL_ERR_FILE, "%.200s lists %zu files, a checkpoint has 1 to %zu",
                name, n, room);
     for (size_t i = 0; i < n; i++) PL_TRY(read_one_file(name, json_array_get(files, i), c));
     return PL_OK;
@@ -312,7 +310,7 @@ pl_status pl__manifest_add(const char *dir, const char *name, pl_checkpoint *c)
     char path[PL_PATH_BYTES];
     int i = c->n_files;
     PL_FAIL_IF(i == sizeof c->file / sizeof *c->file || strlen(name) >= sizeof c->file[i].name,
-               PL_ERR_ARG, "%s: one file too many, or a name that is too long", name);
+               PL_ERR_ARG, "%s: too many files, or a file name that is too long", name);
     PL_TRY(pl__path(path, dir, name));
     PL_TRY(pl__file_sum(path, &c->file[i].bytes, &c->file[i].hash));
     snprintf(c->file[i].name, sizeof c->file[i].name, "%s", name);

@@ -463,7 +463,7 @@ static pl_status load_slot(pl_run *r, const pl_st_reader *f, int i, const char *
     PL_FAIL_IF(!t, PL_ERR_FILE, "%s has no tensor \"%s\" (%s)", path, s->name,
                pl_type_text(&want, a, sizeof a));
     PL_FAIL_IF(!t->loadable || !pl_type_equal(&t->type, &want), PL_ERR_FILE,
-               "%s: tensor \"%s\" is %s, the model wants %s", path, s->name,
+               "%s: tensor \"%s\" is %s, the model needs %s", path, s->name,
                t->loadable ? pl_type_text(&t->type, b, sizeof b) : pl_st_dtype_name(t->dtype),
                pl_type_text(&want, a, sizeof a));
     return pl__slot_read(r, f, t, i, model, NULL);

@@ -208,7 +208,7 @@ static pl_status refuse_another(const loading *l)
 {
     PL_FAIL(
         PL_ERR_FILE,
-        "%s=%s seems to hold another network: of the %d tensors that the model wants, the file has "
+        "%s=%s seems to hold another network: of the %d tensors that the model needs, the file has "
         "%d under a known name; the file has %s",
         l->s.key, l->s.path, l->wanted, l->loaded + l->differs.n,
         l->over.n ? names_of(&l->over) : "no other tensors");

@@ -288,13 +288,14 @@ static pl_status read_state_slots(pl_run *r, const pl_st_reader *whole, pl_st_re
         char a[96], b[96];
         wanted++;
         PL_FAIL_IF(t && (!t->loadable || !pl_type_equal(&t->type, pl_slot_type(s))), PL_ERR_FILE,
-                   "%s: tensor \"%s\" is %s, the run wants %s", dir, s->name,
+                   "%s: tensor \"%s\" is %s, the run needs %s", dir, s->name,
                    pl_type_text(&t->type, b, sizeof b), pl_type_text(pl_slot_type(s), a, sizeof a));
         PL_TRY(t ? pl__slot_read(r, whole, t, i, false, NULL)
                  : read_parts(r, part, n_parts, i, dir));
     }
     PL_FAIL_IF(there > wanted, PL_ERR_FILE,
-               "%s holds %d tensors of state, the run has %d: not its state", dir, there, wanted);
+               "%s has %d state tensors, the run has %d: the file belongs to another run", dir,
+               there, wanted);
     return PL_OK;
 }
 

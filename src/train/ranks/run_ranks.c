@@ -152,7 +152,8 @@ static pl_status compare_draws(pl_run *r, const pl_graph *a, const pl_graph *b, 
     pl_type *x, *y;
     PL_FAIL_IF(
         a->n_streams != b->n_streams, PL_ERR_GRAPH,
-        "the network draws other random numbers at another batch, so ranks cannot divide them");
+        "the network draws different random numbers at a different batch size, so ranks cannot "
+        "share the batch");
     int8_t *axis = pl_arena_new(&r->arena, int8_t, (size_t)a->n_streams + 1);
     if (!axis) return PL_ERR_MEMORY;
     PL_TRY(list_draws(&r->arena, a, &x));
@@ -271,7 +272,7 @@ pl_status pl__ranks_check(pl_run *r)
     PL_TRY(rc);
     const char *host = bad && r->ranks.world->member ? r->ranks.world->member[bad].host : "";
     PL_FAIL_IF(bad, PL_ERR_CONFIG,
-               "rank %d%s%s has another %s than rank 0: all ranks must run the same", bad,
+               "rank %d%s%s has a different %s from rank 0: all ranks must use the same", bad,
                host[0] ? " on " : "", host, what[kind]);
     return PL_OK;
 }

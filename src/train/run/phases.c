@@ -75,7 +75,7 @@ static pl_status read_reach(pl_run *r, const pl_yaml *at, const char *text, pl_p
     if (!end || end == sign + 1 || *end || !isfinite(bound))
         return pl_config_fail_at(
             file_of(r), at,
-            "until.reach is \"%.60s\"; wants NAME < X or NAME > X, e.g. \"loss < 0.1\"", text);
+            "until.reach is \"%.60s\"; needs NAME < X or NAME > X, e.g. \"loss < 0.1\"", text);
     p->bound = bound;
     p->above = *sign == '>';
     p->metric = pl_arena_strndup(&r->arena, text, n);
@@ -302,7 +302,7 @@ static pl_status check_rules(const pl_run *r, const pl_phase *p)
                "phases.%s.set.eval.every=100",
                p->name, p->name);
     PL_FAIL_IF(p->best && pl_config_is_null(r->config, "checkpoint.best"), PL_ERR_CONFIG,
-               "phase %s: result: best wants checkpoint.best, the evaluation output that decides",
+               "phase %s: result: best needs checkpoint.best, the evaluation output that decides",
                p->name);
     return PL_OK;
 }
@@ -310,7 +310,9 @@ static pl_status check_rules(const pl_run *r, const pl_phase *p)
 pl_status pl_run_enter(pl_run *r, int i, int64_t before)
 {
     PL_FAIL_IF(i < 0 || i >= r->phases.n || r->phases.now >= 0 || pl__train(r), PL_ERR_ARG,
-               "phase %d of %d cannot be entered", i, r->phases.n);
+               "phase %d of %d cannot be entered: there is no such phase, or the run is in a phase "
+               "already",
+               i, r->phases.n);
     const pl_phase *p = &r->phases.list[i];
     const pl_config *keys = r->phases.keys[item_of(r, i)];
     const pl_yaml *set = pl_config_tree(keys, "set");

@@ -201,7 +201,8 @@ static pl_status write_tensors(result_file *f, const char *data, size_t bytes)
         data += n;
         bytes -= n;
     }
-    PL_FAIL_IF(bytes, PL_ERR_ARG, "a result has %zu bytes more than its tensors", bytes);
+    PL_FAIL_IF(bytes, PL_ERR_ARG, "%zu bytes more were given than the tensors of the result have",
+               bytes);
     return PL_OK;
 }
 
@@ -251,7 +252,7 @@ pl_status pl_predict_tensors(pl_prediction *p, const char *name, int n, const ch
     PL_TRY(pl_st_writer_begin(f->tensors));
     for (int i = 0; i < n; i++)
         PL_FAIL_IF(pl_st_writer_order(f->tensors, i) != i, PL_ERR_ARG,
-                   "tensors of a result file begin with the widest type");
+                   "the tensors of a result file must be sorted by type, widest first");
     return PL_OK;
 }
 
@@ -366,7 +367,7 @@ pl_status pl_predict_beside(pl_prediction *p, const char *dir, int64_t i, int w,
     for (int64_t k = 0; k < all->n; k++)
         if (same_stem(all->item[k].name, name))
             return pl__pictures_pixels(&p->beside, k, w, h, rgb);
-    PL_FAIL(PL_ERR_DATA, "%s has no picture of the name of %s (with any ending)", dir, name);
+    PL_FAIL(PL_ERR_DATA, "%s has no picture with the same name as %s (with any ending)", dir, name);
 }
 
 /* ---- an array ----------------------------------------------------------------------------- */
@@ -447,7 +448,7 @@ static pl_status open_known(pl_prediction *p, const pl_type *row)
 pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t *n)
 {
     const char *path = p->o->input, *prompt = p->o->prompt;
-    PL_FAIL_IF(path && prompt, PL_ERR_CONFIG, "--input and --prompt are both given; one is enough");
+    PL_FAIL_IF(path && prompt, PL_ERR_CONFIG, "--input and --prompt exclude each other: give one");
     p->text_row = *row;
     if (path && has_arrays(path))
         return pl_predict_rows(p, path, p->r->recipe->images->text, row, &p->embeddings, n);

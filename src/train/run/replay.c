@@ -168,7 +168,7 @@ static pl_status load_input(pl_replaying *p, const pl_program *to, const pl_st_r
                pl_type_bytes(&from) == pl_type_bytes(&type)) {
         memcpy(dst, src, pl_type_bytes(&from));
     } else if (rc == PL_OK) {
-        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "input \"%s\" is %s, the program wants %s",
+        rc = pl__fail(PL_ERR_FILE, __FILE__, __LINE__, "input \"%s\" is %s, the program needs %s",
                       name, pl_type_text(&t->type, a, sizeof a), pl_type_text(&type, b, sizeof b));
     }
     pl_sys_free(src);

@@ -20,7 +20,7 @@ pl_status pl__replay_read_meta(pl_replaying *p)
     PL_FAIL_IF(!json_is_string(json_object_get(p->meta, "workload")) ||
                    !json_is_object(json_object_get(p->meta, "config")) ||
                    !json_is_array(json_object_get(p->meta, "steps")),
-               PL_ERR_FILE, "%s: workload, config and steps are wanted", path);
+               PL_ERR_FILE, "%s: workload, config and steps are needed", path);
     return PL_OK;
 }
 

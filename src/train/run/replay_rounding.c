@@ -93,8 +93,11 @@ pl_status pl__rounding_record(pl_replaying *p, const char *name, const pl_type *
 {
     pl_rounding *r = p->rounding;
     if (p->nudge == 0) return append(r, name, t, numbers, distance, differs);
-    PL_FAIL_IF(r->next >= r->n || !pl_type_equal(&r->value[r->next].type, t), PL_ERR_ARG,
-               "a nudged replay compares other values than the first run, at \"%s\"", name);
+    PL_FAIL_IF(
+        r->next >= r->n || !pl_type_equal(&r->value[r->next].type, t), PL_ERR_ARG,
+        "the replay with rounded inputs compares other tensors than the first replay, from \"%s\" "
+        "on",
+        name);
     value *v = &r->value[r->next++];
     if (!v->first) return PL_OK;
     double far = distance_of(t, numbers, v->first);

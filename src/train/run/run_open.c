@@ -46,11 +46,11 @@ static pl_status check_recipe(const pl_recipe *r, const char *path)
     PL_FAIL_IF(r->encoder && !r->encoder->build, PL_ERR_CONFIG,
                "%s: the encoder of recipe %s has no build function", path, r->name);
     const pl_image_feed *f = r->images;
-    PL_FAIL_IF(f && f->made && (!f->make || !f->make_open || !f->make_close || !f->make_bytes),
-               PL_ERR_CONFIG,
-               "%s: recipe %s makes inputs of its images (made), which needs make, make_open, "
-               "make_close and make_bytes",
-               path, r->name);
+    PL_FAIL_IF(
+        f && f->made && (!f->make || !f->make_open || !f->make_close || !f->make_bytes),
+        PL_ERR_CONFIG,
+        "%s: recipe %s sets made, so it must also set make, make_open, make_close and make_bytes",
+        path, r->name);
     for (const pl_preset *p = r->presets; p && p->name; p++)
         PL_FAIL_IF(!p->yaml, PL_ERR_CONFIG, "%s: preset %s of recipe %s has no text", path, p->name,
                    r->name);

@@ -70,7 +70,7 @@ void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float low, fl
     if (!shape_of(&t, &p) || t.dim[0] != b->batch || !(high > low)) {
         pl_nn_fail(
             m, PL_ERR_SHAPE,
-            "picture \"%s\" is %s; wants [%lld,H,W,C] or [%lld,C,H,W] with 3 colours or 1, and "
+            "picture \"%s\" is %s; needs [%lld,H,W,C] or [%lld,C,H,W] with 3 colours or 1, and "
             "low below high",
             name, pl_type_text(&t, text, sizeof text), (long long)b->batch, (long long)b->batch);
         return;
@@ -228,7 +228,8 @@ pl_status pl__sample_start(pl_run *r)
                 u = k < n ? pl_program_input_type(eval, k) : t;
         PL_FAIL_IF(
             strcmp(name, PL_SAMPLE_KEY) != 0 && (k == n || !pl_type_equal(&t, &u)), PL_ERR_CONFIG,
-            "recipe %s: the sampling program's input \"%s\" is none of the evaluation program's",
+            "recipe %s: the sampling program's input \"%s\" is not an input of the evaluation "
+            "program",
             r->recipe->name, name);
     }
     pl_sys_free(r->grids);
