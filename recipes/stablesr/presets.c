@@ -19,7 +19,7 @@
    "full with the original 1024-channel edge processor, batch 6, 24 GB")                                         \
  P(vae, "vae", "the frozen autoencoder alone, 83,653,863 parameters: to inspect or to fine-tune")                \
  P(edge_before, "edge_before",                                                                                   \
-   "the run that exceeded the authors' GPU: 1024-channel edge processor, batch 6, 24 GB")                         \
+   "the run that exceeded the authors' GPU: 1024-channel edge processor, batch 6, 24 GB")                        \
  P(edge_after, "edge_after", "the authors' replacement: 2,006,076 parameters, batch 6")
 
 PRESETS(PL_PRESET_EMBED)

@@ -122,7 +122,7 @@ static pl_status lacks_op(const pl_ox_call *c)
     bool by_data = strcmp(c->op, "NonMaxSuppression") == 0 || strcmp(c->op, "Unique") == 0;
     return pl_ox_fail(
         c, PL_ERR_UNSUPPORTED,
-        "Plimsoll lacks the op %s%s%s (docs/ONNX.md lists the ops); %zu node%s of the model "
+        "Plimsoll does not support the op %s%s%s (docs/ONNX.md lists the ops); %zu node%s of the model "
         "need%s it%s%s. %s",
         domain, domain[0] ? "." : "", c->op, same, same == 1 ? "" : "s", same == 1 ? "s" : "",
         others[0] ? "; also missing: " : "", others,
@@ -203,7 +203,7 @@ pl_status pl_ox_subgraph(pl_ox_call *c, const pl_ox_graph *g, int n_in, pl_ox_va
     if (rc != PL_OK) return rc;
     for (int i = 0; i < n_out; i++) {
         out[i] = g->output[i]->name ? look_up(&s, g->output[i]->name) : NULL;
-        if (!out[i]) return pl_ox_fail(c, PL_ERR_FILE, "its subgraph lacks output %d", i);
+        if (!out[i]) return pl_ox_fail(c, PL_ERR_FILE, "its subgraph has no output %d", i);
     }
     return PL_OK;
 }

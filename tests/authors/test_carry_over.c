@@ -1,4 +1,4 @@
-/* test_carry_over.c - the pages "You have trained with the authors' program: carry it over" of the
+/* test_carry_over.c - the pages "Continue from a model of the authors' program" of the
  * recipes' READMEs do what they say, with the checkpoints of tests/data/authors. */
 #include "tests/lib/cli_run.h"
 #include "tests/lib/test.h"
@@ -11,7 +11,7 @@
 /* The text of a README from the heading of the page to the next heading; caller frees. */
 static char *page_of(const char *recipe)
 {
-    static const char heading[] = "## You have trained with the authors' program: carry it over\n";
+    static const char heading[] = "## Continue from a model of the authors' program\n";
     char path[256];
     snprintf(path, sizeof path, "recipes/%s/README.md", recipe);
     const char *text = strstr(cli_read(path), heading);

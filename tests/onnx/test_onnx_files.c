@@ -199,7 +199,7 @@ TEST(onnx_errors_name_the_node_and_the_way_out)
     put_port(&g, 12, "y", NULL, 3);
     pl_str lacks = model_of(&g);
     REFUSED(lacks, ".", PL_ERR_UNSUPPORTED,
-            "Frobnicate node 'the_node' (output 'y'): Plimsoll lacks the op Frobnicate");
+            "Frobnicate node 'the_node' (output 'y'): Plimsoll does not support the op Frobnicate");
 
     put_node(&g, "DequantizeLinear", "x", "y");
     put_port(&g, 11, "x", NULL, 3);
