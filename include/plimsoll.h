@@ -1,6 +1,7 @@
 /* plimsoll.h - the stable C API of Plimsoll: train deep networks inside a memory budget.
  *
- * Read in order: status, types, store, graph, compile, session. Ops: plimsoll_ops.h, _nn.h.
+ * Sections, in reading order: status, types, store, graph, compile, session. Ops are in
+ * plimsoll_ops.h, layers in plimsoll_nn.h.
  *
  * Conventions
  *   - Every fallible function returns pl_status; outputs are written only on success. The text of
@@ -8,7 +9,7 @@
  *   - Graph building is sticky instead: a constructor returns a pl_val, a failed one returns
  *     PL_NO_VAL and the graph remembers the first error; constructors given PL_NO_VAL do nothing.
  *     Check pl_graph_status() once, at the end.
- *   - Handles come from X_new and go to X_free; X_free(NULL) does nothing.
+ *   - X_new creates a handle, X_free frees it; X_free(NULL) does nothing.
  *   - Strings passed in are copied. Pointers handed out are borrowed until the handle is freed.
  *   - Layout: images are NHWC (video NDHWC), convolution weights OHWI (ODHWI), row-major, always.
  */
@@ -43,7 +44,7 @@ extern "C" {
 #define PL_STATUS_LIST(X)                                                                          \
  X(OK, 0, 0, "success")                                                                            \
  X(ERR_ARG, 1, 2, "bad argument")                                                                  \
- X(ERR_SHAPE, 2, 2, "shapes or types do not agree")                                                \
+ X(ERR_SHAPE, 2, 2, "shapes or types do not match")                                                \
  X(ERR_MEMORY, 3, 1, "out of host memory")                                                         \
  X(ERR_IO, 4, 1, "input or output failed")                                                         \
  X(ERR_CONFIG, 5, 2, "bad configuration")                                                          \
@@ -65,9 +66,9 @@ typedef enum pl_status {
 } pl_status;
 
 PL_API const char *pl_status_name(pl_status s); /* "ERR_SHAPE" */
-PL_API const char *pl_status_text(pl_status s); /* "shapes or types do not agree" */
-PL_API int pl_status_exit_code(pl_status s);
-PL_API const char *pl_error_text(void); /* last failure on this thread, "" if none */
+PL_API const char *pl_status_text(pl_status s); /* "shapes or types do not match" */
+PL_API int pl_status_exit_code(pl_status s);    /* exit code of the command line */
+PL_API const char *pl_error_text(void);         /* last failure on this thread, "" if none */
 /* For recipes: sets the text of pl_error_text and returns code. */
 PL_API pl_status pl_fail(pl_status code, const char *fmt, ...) PL_PRINTF(2, 3);
 PL_API const char *pl_version(void);
@@ -134,7 +135,7 @@ typedef enum pl_init_kind {
     PL_INIT_CONST,        /* a */
     PL_INIT_UNIFORM,      /* in [a, b) */
     PL_INIT_NORMAL,       /* mean a, standard deviation b */
-    PL_INIT_TRUNC_NORMAL, /* the same, drawn again while it is not in [lo, hi] */
+    PL_INIT_TRUNC_NORMAL, /* the same, redrawn until it is in [lo, hi] */
     PL_INIT_DATA          /* the elements at `data`, of the slot's type, row-major */
 } pl_init_kind;
 
@@ -158,10 +159,11 @@ typedef struct pl_file_layout {
 /* How the session stores a slot of a floating-point type. Quantized forms store blocks of 64
  * elements as codes of 8 or 4 bits and one f32 scale: 1.06 bytes per element, 0.56 with NF4. */
 typedef enum pl_quant {
-    PL_QUANT_NONE, /* as its type says */
+    PL_QUANT_NONE, /* elements of its type */
     PL_QUANT_FP8,  /* the 253 finite values of e4m3 */
     PL_QUANT_INT8, /* 255 values at equal distances */
-    PL_QUANT_NF4, /* 16 values, each as likely as the others for normal data (Dettmers et al. 2023) */
+    /* 16 values, equally likely for normally distributed data (Dettmers et al. 2023) */
+    PL_QUANT_NF4,
     PL_N_QUANTS
 } pl_quant;
 PL_API const char *pl_quant_name(pl_quant q); /* "none", "fp8", "int8", "nf4" */
@@ -175,7 +177,7 @@ typedef struct pl_slot {
     pl_file_layout layout;
     bool trainable;
     bool decay; /* weight decay applies (false for slots put in a no-decay group) */
-    /* A slot that is sharded across ranks: this rank has elements [shard*n, shard*n + n) of
+    /* For a slot that is sharded across ranks: this rank has elements [shard*n, shard*n + n) of
      * `whole`, row-major, padded with zeros, where n is the number of elements of `type` (one
      * dimension). shards is 0 for other slots. */
     int32_t shards, shard;
@@ -197,15 +199,16 @@ static inline const pl_type *pl_slot_type(const pl_slot *s)
 PL_API pl_store *pl_store_new(void);
 PL_API void pl_store_free(pl_store *s);
 PL_API pl_status pl_store_status(const pl_store *s);
-/* Adds a slot and returns its index. A name that exists returns its index if the type is the same,
- * else it is an error. -1 on error (sticky, see pl_store_status). */
+/* Adds a slot and returns its index. If a slot of that name and type exists, returns its index;
+ * another type is an error. Returns -1 on error; the store keeps the first error
+ * (pl_store_status). */
 PL_API int pl_store_add(pl_store *s, const pl_slot *slot);
 PL_API int pl_store_find(const pl_store *s, const char *name); /* -1 if none */
 PL_API int pl_store_count(const pl_store *s);
 PL_API const pl_slot *pl_store_slot(const pl_store *s, int index);
 PL_API void pl_store_set_trainable(pl_store *s, int index, bool on);
-/* Before the first program over the store is compiled. The slot is whole and of a floating-point
- * type, and no program assigns it. */
+/* Sets how the slot is stored. Call it before the first program of the store is compiled. The slot
+ * must not be sharded, must have a floating-point type, and no program may assign it. */
 PL_API void pl_store_set_quant(pl_store *s, int index, pl_quant q);
 PL_API void pl_store_set_decay(pl_store *s, int index, bool on);
 PL_API void pl_store_set_init(pl_store *s, int index, pl_init init);
@@ -222,7 +225,8 @@ typedef struct pl_node {
 #define PL_NO_VAL  ((pl_val){0})
 #define PL_NO_NODE ((pl_node){0})
 
-/* The store is borrowed and must outlive the graph. */
+/* Returns an empty graph over the store, which is borrowed and must outlive the graph; NULL when
+ * memory runs out. */
 PL_API pl_graph *pl_graph_new(pl_store *store);
 PL_API void pl_graph_free(pl_graph *g);
 PL_API pl_status pl_graph_status(const pl_graph *g);
@@ -242,14 +246,14 @@ PL_API void pl_scope_pop(pl_graph *g);
  * kept for the backward pass, and its forward pass is recomputed when its backward pass starts. */
 PL_API void pl_scope_checkpoint(pl_graph *g);
 /* Computes the current scope, and scopes pushed inside it from now on, in f32 with their gradients,
- * whatever the precision of the program: for losses and other parts that need accuracy. */
+ * in every precision of the program. For losses and other parts that need accuracy. */
 PL_API void pl_scope_full(pl_graph *g);
 
-/* A value that the caller writes before every run. */
+/* Adds an input: a value that the caller writes before every run. */
 PL_API pl_val pl_input(pl_graph *g, const char *name, pl_type type);
-/* Reads a slot of the store: its value before this run. */
+/* Returns the value of a slot of the store before this run. */
 PL_API pl_val pl_state(pl_graph *g, int slot);
-/* Sets the slot to v at the end of the run. At most one assign per slot and graph. */
+/* Sets the slot to v at the end of the run. A graph may assign a slot once. */
 PL_API void pl_assign(pl_graph *g, int slot, pl_val v);
 /* Makes v readable by name after a run. */
 PL_API void pl_output(pl_graph *g, const char *name, pl_val v);
@@ -316,7 +320,7 @@ typedef struct pl_compile_opts {
   .struct_size = sizeof(pl_compile_opts), .device = "cpu"                                          \
  }
 
-/* Takes the graph: it is freed with the program, and also on failure. */
+/* Compiles the graph. Takes ownership of the graph: it is freed with the program, or on failure. */
 PL_API pl_status pl_compile(pl_graph *g, const pl_compile_opts *o, pl_program **out) PL_MUST_USE;
 PL_API void pl_program_free(pl_program *p);
 
@@ -330,12 +334,13 @@ enum pl_component {
     PL_N_COMPONENTS
 };
 
-/* Source of a predicted time: this kernel was measured on this device; kernels of its kind were
- * measured; or it is estimated from arithmetic, bytes and the figures of the device. */
-#define PL_TIMES_BUSY 0.05 /* a larger share of waiting for a core spoils measured times */
+/* Times are stored only if threads waited for a core at most this share of the time. */
+#define PL_TIMES_BUSY 0.05
+/* Source of a predicted time: a measurement of this kernel on this device; measurements of kernels
+ * of its kind; or an estimate from arithmetic, bytes and the figures of the device. */
 enum pl_time_source { PL_TIME_MEASURED, PL_TIME_CALIBRATED, PL_TIME_ESTIMATED, PL_N_TIME_SOURCES };
 
-/* A plan in numbers. Byte counts cover the arena alone, except state_bytes. */
+/* The figures of a plan. Byte counts refer to the arena only, except state_bytes. */
 typedef struct pl_plan_info {
     uint64_t arena_bytes;      /* a session allocates exactly this for the program */
     uint64_t state_bytes;      /* all slots of the store */
@@ -381,7 +386,7 @@ typedef struct pl_plan_position {
     enum pl_stage stage;
 } pl_plan_position;
 /* Fills at most cap positions and returns how many there are. keep_all: positions of the keep-all
- * plan, whichever plan runs. */
+ * plan instead of the plan that runs. */
 PL_API int pl_program_positions(const pl_program *p, bool keep_all, pl_plan_position *out, int cap);
 
 /* One buffer of the plan, for reports and pictures; i in [0, info->buffers). */
@@ -396,7 +401,8 @@ PL_API pl_plan_buffer pl_program_buffer(const pl_program *p, int i);
 PL_API const char *pl_program_position_label(const pl_program *p, int position);
 
 /* ---- session: memory and execution ---------------------------------------------------------
- * One block for the state of a store, and one arena, as large as the largest program needs. */
+ * A session has one block for the state of a store, and one arena for all programs, as large as the
+ * largest program needs. */
 typedef struct pl_session pl_session;
 PL_API pl_status pl_session_new(pl_store *store, int n, pl_program *const *programs,
                                 pl_session **out) PL_MUST_USE;
@@ -415,9 +421,9 @@ PL_API pl_status pl_session_write_slot(pl_session *s, int slot, uint64_t at, con
                                        size_t bytes) PL_MUST_USE;
 /* Returns the memory of the slot on a CPU; NULL on other devices. */
 PL_API void *pl_session_slot(pl_session *s, int slot);
-/* Return the memory of an input before a run, or of an output after it; NULL if there is none. Ask
- * for and write inputs before every run: their bytes are reused in the run and may move.
- * pl_session_output waits for the run; it returns NULL too if the run failed. */
+/* Return the memory of an input before a run, or of an output after it; NULL if there is none. Get
+ * the pointer and write the input before every run, because a run reuses these bytes and may move
+ * them. pl_session_output waits for the run; it returns NULL too if the run failed. */
 PL_API void *pl_session_input(pl_session *s, const pl_program *p, const char *name, pl_type *type);
 PL_API const void *pl_session_output(pl_session *s, const pl_program *p, const char *name,
                                      pl_type *type);
@@ -427,8 +433,8 @@ PL_API pl_type pl_program_input_type(const pl_program *p, int i); /* i in [0, co
 PL_API int pl_program_output_count(const pl_program *p);
 PL_API const char *pl_program_output_name(const pl_program *p, int i);
 PL_API pl_type pl_program_output_type(const pl_program *p, int i); /* i in [0, count) */
-/* Optional hint: all inputs of the next run are written, so a GPU may copy them while the last run
- * is still going. */
+/* Optional hint: all inputs of the next run are written, so a GPU may copy them while the previous
+ * run is still active. */
 PL_API pl_status pl_session_send(pl_session *s, const pl_program *p) PL_MUST_USE;
 /* Starts a run. On a GPU it returns before the run ends; the next inputs may be written. */
 PL_API pl_status pl_session_run(pl_session *s, pl_program *p) PL_MUST_USE;

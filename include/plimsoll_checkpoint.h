@@ -2,7 +2,7 @@
  *
  *     RUN/config.yaml                        resolved configuration
  *     RUN/log.jsonl                          one event per line
- *     RUN/lock                               locked by the process that trains; has its number
+ *     RUN/lock                               locked by the training process; has its number
  *     RUN/checkpoints/step-00000120/         one checkpoint:
  *         model.safetensors                    weights, PyTorch's names and layouts
  *         state.safetensors                    everything else that a step changes, in our layout
@@ -14,9 +14,9 @@
  *     RUN/model.safetensors                  at the end
  *     RUN/finished.json                      written last: the results of the run, with checksums
  *
- * A checkpoint is written into a folder with a temporary name, its files are fsynced, and the
- * folder is renamed. So a folder with the final name is complete, unless it was damaged later,
- * which the checksums show.
+ * The save writes the files into a folder with a temporary name, fsyncs them, and renames the
+ * folder. So a folder with the final name is complete, unless it was damaged later, which the
+ * checksums show.
  */
 #ifndef PLIMSOLL_CHECKPOINT_H
 #define PLIMSOLL_CHECKPOINT_H
@@ -70,17 +70,18 @@ PL_API pl_status pl_checkpoint_read(const char *dir, pl_checkpoint *out) PL_MUST
 /* The same for a manifest in memory; name is for messages. */
 PL_API pl_status pl_checkpoint_parse(const char *text, size_t len, const char *name,
                                      pl_checkpoint *out) PL_MUST_USE;
-/* Reads the manifest and every byte of every file. PL_ERR_FILE names what is damaged. */
+/* Reads the manifest and every byte of every file. PL_ERR_FILE: a file is damaged; the message
+ * names it. */
 PL_API pl_status pl_checkpoint_verify(const char *dir, pl_checkpoint *out) PL_MUST_USE;
 
-/* Writes the state of a started run as the checkpoint `dir` and fills c. On failure it removes what
- * it wrote; when the disk is full the message says how many bytes are missing. */
+/* Writes the state of a started run as the checkpoint `dir` and fills c. On failure it removes the
+ * incomplete files; when the disk is full the message says how many bytes are missing. */
 PL_API pl_status pl_checkpoint_save(pl_run *r, const char *dir, pl_checkpoint *c) PL_MUST_USE;
 /* Makes pl_run_start resume from this checkpoint, whose files were verified. Call it before
  * pl_run_build, which then uses the micro-batches of the checkpoint (accumulate: auto). */
 PL_API pl_status pl_run_resume(pl_run *r, const char *dir) PL_MUST_USE;
-/* Returns a started run to the weights, moments and statistics of a checkpoint of its own, and
- * keeps its position in the data: the batches since then are left out. */
+/* Restores the weights, moments and statistics of a started run from one of its checkpoints. The
+ * position in the data does not change: the batches since the checkpoint are left out. */
 PL_API pl_status pl_run_rollback(pl_run *r, const char *dir) PL_MUST_USE;
 /* Returns the steps done over all phases; before pl_run_start, the steps of earlier phases only. */
 PL_API int64_t pl_run_steps_done(const pl_run *r);
@@ -90,7 +91,7 @@ PL_API void pl_run_set_stop(pl_run *r, const volatile int *stop);
 /* ---- comparing configurations with a checkpoint ---------------------------------------- */
 typedef enum pl_change {
     PL_CHANGE_FREE,   /* changes no result */
-    PL_CHANGE_ONWARD, /* changes training from here on */
+    PL_CHANGE_ONWARD, /* changes training from the resumed step on */
     PL_CHANGE_ROUND,  /* changes results by rounding only */
     PL_CHANGE_REFUSED /* the state does not fit the configuration */
 } pl_change;
@@ -103,48 +104,49 @@ PL_API pl_status pl_checkpoint_compare(const pl_run *r, const char *dir,
 
 /* ---- run folders ------------------------------------------------------------------------ */
 typedef struct pl_folder pl_folder;
-/* Creates a folder and the missing folders above it. An existing one is fine. */
+/* Creates a folder and the missing folders above it. Succeeds if the folder exists. */
 PL_API pl_status pl_folder_make(const char *path) PL_MUST_USE;
 
 /* Creates the folder if necessary, locks it and removes temporary files of a killed process.
  * PL_ERR_IO names the process that has the lock. */
 PL_API pl_status pl_folder_open(const char *path, pl_folder **out) PL_MUST_USE;
-/* Unlocks the folder. Removes the folders that pl_folder_open created if nothing was written into
- * them since. */
+/* Unlocks the folder. Removes the folders that pl_folder_open created if they are still empty. */
 PL_API void pl_folder_close(pl_folder *f);
 /* Removes checkpoints, log, configuration and model: only files that Plimsoll wrote. */
 PL_API pl_status pl_folder_clear(pl_folder *f) PL_MUST_USE;
 /* Finds the newest checkpoint that passes its checksum; sets its path, dir (cap bytes). Calls
- * damaged for each newer one, with the reason. c->step is 0 and dir "" when the folder has no
- * checkpoint; PL_ERR_FILE when all are damaged. */
+ * damaged for each newer checkpoint that is damaged, with the reason. c->step is 0 and dir "" when
+ * the folder has no checkpoint; PL_ERR_FILE when all are damaged. */
 PL_API pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap,
                                   void (*damaged)(void *ctx, const char *dir, const char *why),
                                   void *ctx) PL_MUST_USE;
-/* Saves RUN/checkpoints/step-N, then removes older ones, except the newest `keep` and the best. */
+/* Saves RUN/checkpoints/step-N, then removes older checkpoints, except the newest `keep` and the
+ * best. */
 PL_API pl_status pl_folder_save(pl_folder *f, pl_run *r, pl_checkpoint *c,
                                 int64_t keep) PL_MUST_USE;
 /* Points RUN/best to the checkpoint of that step; 0: removes the link. */
 PL_API pl_status pl_folder_set_best(pl_folder *f, int64_t step) PL_MUST_USE;
 /* Returns PL_OK while the path of the folder leads to the folder that was locked. PL_ERR_FILE: the
- * folder was removed, moved or replaced; what is there belongs to somebody else. Every function
- * below that writes checks this first. */
+ * folder was removed, moved or replaced, and its path may lead to files of another program. Every
+ * function below that writes checks this first. */
 PL_API pl_status pl_folder_mine(const pl_folder *f) PL_MUST_USE;
-/* Marks the run as finished: writes RUN/finished.json, which lists those of the n files that exist,
- * with length and checksum, and RUN/SUMS.xxh64, which lists the others outside RUN/checkpoints. The
- * files must be complete and synced. last: the last checkpoint. */
+/* Marks the run as finished: writes RUN/finished.json, which lists the existing files of the n
+ * names, with length and checksum, and RUN/SUMS.xxh64, which lists the other files outside
+ * RUN/checkpoints. The files must be complete and synced. last: the last checkpoint. */
 PL_API pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *const *names,
                                   int n) PL_MUST_USE;
-/* Removes RUN/finished.json: the run goes on. */
+/* Removes RUN/finished.json, because the run continues. */
 PL_API pl_status pl_folder_unfinish(pl_folder *f) PL_MUST_USE;
-/* Reads RUN/finished.json, and every byte of the files that it lists; models_only: of the files
- * that can be made again from the last checkpoint, models above all. PL_ERR_FILE: the run is not
- * finished, or a file is missing or damaged. */
+/* Reads RUN/finished.json, and every byte of the files that it lists; models_only: reads only the
+ * files that can be written again from the last checkpoint, such as models. PL_ERR_FILE: the run is
+ * not finished, or a file is missing or damaged. */
 PL_API pl_status pl_folder_finished(const char *path, bool models_only,
                                     pl_checkpoint *out) PL_MUST_USE;
-/* Checksums of the other files of a run or of an export, in the form of `xxhsum -c`. */
+/* Name of the file with checksums of the other files of a run or of an export, in the format of
+ * `xxhsum -c`. */
 #define PL_SUMS "SUMS.xxh64"
-/* Reads every file that dir/SUMS.xxh64 lists, calls bad for each that is missing or damaged, and
- * sets *files to their number. PL_ERR_FILE: one is. */
+/* Reads every file that dir/SUMS.xxh64 lists, calls bad for each file that is missing or damaged,
+ * and sets *files to the number of listed files. PL_ERR_FILE: a file is missing or damaged. */
 PL_API pl_status pl_sums_verify(const char *dir, void (*bad)(void *ctx, const char *why), void *ctx,
                                 int *files) PL_MUST_USE;
 /* Copies a file to RUN/name, completely or not at all. */

@@ -2,10 +2,10 @@
  *
  * A schema is one or more const tables of entries: the engine has one, each recipe adds one. A
  * configuration holds a value for every entry. Values come from the entry's default, then from
- * presets and files (what a file `extends` is read before the file), then from key=value overrides;
- * a later source replaces an earlier one. Files are YAML 1.2 (JSON is a subset). Every problem in a
- * file is PL_ERR_CONFIG. The message says where ("my.yaml:3:10"), what was given, what is expected,
- * and the nearest known key.
+ * presets and files (the file that a file `extends` is read first), then from key=value overrides;
+ * a later source overrides an earlier source. Files are YAML 1.2 (JSON is a subset). Every problem
+ * in a file is PL_ERR_CONFIG. The message names the place ("my.yaml:3:10"), the given value, the
+ * expected value and the nearest known key.
  *
  *     static const pl_config_entry entries[] = {
  *         {"train.steps", PL_CONFIG_INT, "1000", .min = 1, .max = 1e9, .doc = "Optimiser steps."},
@@ -35,7 +35,7 @@ typedef enum pl_config_type {
     PL_CONFIG_INTS,     /* [1, 2] */
     PL_CONFIG_FLOATS,   /* [0.9, 0.999] */
     PL_CONFIG_TEXTS,    /* [a, b] */
-    /* a list or a mapping of anything, kept as it is; `key.path=value` changes a part */
+    /* a list or a mapping of anything, stored unchanged; `key.path=value` changes a part */
     PL_CONFIG_TREE
 } pl_config_type;
 

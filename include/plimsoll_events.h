@@ -20,8 +20,8 @@ extern "C" {
 
 typedef struct pl_events pl_events;
 
-/* Starts a new file in dir whose name sorts after the existing ones. For a run that resumes after
- * step `from` (0: a new run) it tells readers to drop later steps of earlier files. */
+/* Starts a new file in dir whose name sorts after the existing ones. from: last step before the
+ * resume (0: a new run); readers then drop later steps of earlier files. */
 PL_API pl_status pl_events_open(const char *dir, int64_t from, pl_events **out) PL_MUST_USE;
 PL_API void pl_events_close(pl_events *e);
 /* Returns when all records are on the disk. */

@@ -1,7 +1,7 @@
 /* plimsoll_hdf5.h - reads and writes arrays in HDF5 files, row by row, for recipes whose authors
  * use HDF5.
  *
- * libhdf5 is opened with the first file. Reads may come from any thread. Problems are
+ * libhdf5 is loaded when the first file is opened. Reads may come from any thread. Problems are
  * PL_ERR_DATA (the library is missing: PL_ERR_UNSUPPORTED) and name the file.
  */
 #ifndef PLIMSOLL_HDF5_H
@@ -24,12 +24,13 @@ PL_API pl_type pl_hdf5_type(const pl_hdf5 *h);
 /* Reads row `row` (index `row` of the first dimension), converted to dtype. */
 PL_API pl_status pl_hdf5_read(const pl_hdf5 *h, int64_t row, pl_dtype dtype, void *to) PL_MUST_USE;
 
-/* Returns the memory of the processes that read so many open arrays (data.sandbox), for plans;
- * row_bytes: of a row. 0: this process reads them itself. At most 16 of these processes run. */
+/* Returns the memory of the sandbox processes (data.sandbox) that read `arrays` open arrays, for
+ * plans; row_bytes: bytes of a row. Returns 0 when this process reads the arrays. At most 16 of
+ * these processes run. */
 PL_API uint64_t pl_hdf5_process_bytes(int arrays, uint64_t row_bytes);
 
-/* An array to write, of dtype f32, f64, i32, i64 or u8: its data, or a function that makes one row
- * after the other. */
+/* An array to write, of dtype f32, f64, i32, i64 or u8: its data, or a function that computes one
+ * row after the other. */
 typedef struct pl_hdf5_array {
     const char *field;
     pl_type type;

@@ -1,6 +1,7 @@
-/* plimsoll_levels.h - memory below the device: what a plan keeps on the host or on disk, and moves.
+/* plimsoll_levels.h - memory below the device: tensors that a plan keeps on the host or on disk,
+ * and their moves.
  *
- * With the keys host_memory and disk, values and slots that the device has no room for live in host
+ * With the keys host_memory and disk, values and slots that do not fit on the device live in host
  * memory or in a file; moves bring them to the device and back while kernels run.
  */
 #ifndef PLIMSOLL_LEVELS_H
@@ -13,7 +14,7 @@
 extern "C" {
 #endif
 
-/* Of one run of a program. */
+/* Figures of one run of a program. */
 typedef struct pl_level_info {
     uint64_t host_bytes, disk_bytes; /* blocks below the device; programs of a session share them */
     double moved_bytes;              /* over all channels */
@@ -38,7 +39,7 @@ PL_API int pl_program_moves(const pl_program *p, pl_plan_move *out, int cap);
 /* Of a run: the largest block over its programs, and a mean step. */
 typedef struct pl_run_levels {
     uint64_t host_bytes, host_budget_bytes, disk_bytes, disk_budget_bytes;
-    uint64_t host_overhead_bytes; /* of the host budget: what the process takes besides the block */
+    uint64_t host_overhead_bytes; /* of the host budget: memory of the process besides the block */
     uint64_t host_state_bytes, disk_state_bytes; /* of these: slots that live there */
     double moved_bytes_per_step, wait_ms, hidden_ms;
     bool host_updates;     /* weights are updated on the host, while the device waits */
@@ -53,7 +54,8 @@ PL_API bool pl_run_slot_is_below(const pl_run *r, int slot);
 PL_API pl_status pl_calibrate_link(const char *device, const char *folder, double *up,
                                    double *down) PL_MUST_USE;
 
-/* Returns why the disk level works without io_uring, with threads; NULL: it has io_uring. */
+/* Returns the reason why the disk level uses threads instead of io_uring; NULL: it uses
+ * io_uring. */
 PL_API const char *pl_io_uring_missing(void);
 
 #ifdef __cplusplus

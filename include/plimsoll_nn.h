@@ -10,15 +10,16 @@
  *     PL_TRY(pl_nn_finish(m));
  *     pl_nn_free(m);
  *
- * A layer function creates the slots of its parameters in the graph's store (a name that exists is
+ * A layer function creates the slots of its parameters in the graph's store (a slot of that name is
  * shared), with PyTorch's names, file layout and default initial values, and applies the layer.
- * Input sizes come from the values. Every options struct means PyTorch's defaults when zero.
+ * Input sizes come from the values. A zeroed options struct means PyTorch's defaults.
  *
  * Shapes: x is [N, s.., C], channels last, where PyTorch has [N, C, s..]. Matrices are [.., C].
  *
  * State that a forward pass changes (running statistics, power iterations, the random key) is
- * chained through the context: a second use in the same graph reads what the first one left, and
- * pl_nn_finish assigns each slot once. T calls of one BatchNorm have the effect of PyTorch.
+ * chained through the context: a second use in the same graph reads the value that the first use
+ * wrote, and pl_nn_finish assigns each slot once. T calls of one BatchNorm have the same effect as
+ * in PyTorch.
  */
 #ifndef PLIMSOLL_NN_H
 #define PLIMSOLL_NN_H
@@ -72,13 +73,13 @@ typedef struct pl_nn_init {
     pl_nn_init_kind kind;
     double a, b; /* constant a; normal mean a, std b; uniform [a,b); xavier, kaiming: gain a */
     pl_nn_fan fan;
-    double lo, hi; /* trunc_normal: values outside are drawn again */
+    double lo, hi; /* trunc_normal: values outside are redrawn */
 } pl_nn_init;
 
 PL_API pl_nn_init pl_nn_constant(double value);
 PL_API pl_nn_init pl_nn_normal(double mean, double std);
-/* Normal, drawn again while it is not in [lo, hi]; torch's trunc_normal_ has -2 and 2, whatever std
- * is. */
+/* Normal, drawn again while it is not in [lo, hi]; torch's trunc_normal_ uses -2 and 2 for every
+ * std. */
 PL_API pl_nn_init pl_nn_trunc_normal(double mean, double std, double lo, double hi);
 PL_API pl_nn_init pl_nn_uniform(double lo, double hi);
 PL_API pl_nn_init pl_nn_xavier_normal(double gain);
@@ -92,7 +93,7 @@ PL_API double pl_nn_gain(const char *nonlinearity, double a);
 PL_API pl_init pl_nn_init_of(pl_nn_init i, double fan_in, double fan_out);
 
 /* ---- slots by hand -------------------------------------------------------------------------
- * Shapes are channels-last. Where init needs fans, the slot counts as a matrix [dim 0, product of
+ * Shapes are channels-last. If init needs fans, the slot is treated as a matrix [dim 0, product of
  * the others]. */
 /* Creates and reads a trainable parameter "<path>.<name>". */
 PL_API pl_val pl_nn_param(pl_nn *m, const char *name, int rank, const int64_t *dim,
@@ -113,13 +114,13 @@ PL_API int pl_nn_buffer_as(pl_nn *m, const char *name, pl_type type, int file_ra
 PL_API pl_val pl_nn_constant_array(pl_nn *m, const char *name, pl_type type, const void *data);
 /* Returns the current value of a slot in this graph. */
 PL_API pl_val pl_nn_read(pl_nn *m, int slot);
-/* Sets the current value of a slot to v; pl_nn_finish assigns the last one. */
+/* Sets the current value of a slot to v; pl_nn_finish assigns the last value to the slot. */
 PL_API void pl_nn_update(pl_nn *m, int slot, pl_val v);
 /* Returns the random key of this graph; pl_nn_finish then advances its step. */
 PL_API pl_val pl_nn_key(pl_nn *m);
 
 /* Matches slot names. A pattern is a list "compressor.*,expander.*,!*.bias": * stands for any text,
- * ? for one character; ! excludes; the last item that matches decides. NULL is "*". */
+ * ? for one character; ! excludes; the last matching item decides. NULL means "*". */
 PL_API bool pl_nn_match(const char *pattern, const char *name);
 /* Returns the number of elements of the parameters that match. */
 PL_API int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only);
@@ -167,8 +168,7 @@ PL_API pl_val pl_nn_embedding_with(pl_nn *m, pl_val ids, const char *name, int64
                                    int64_t width, pl_nn_init init);
 
 /* Returns the weight w [O, ..] divided by u^T W v. u and v are buffers; each training call advances
- * them by one power iteration, and no gradient flows through them. Layers and model code may call
- * it. */
+ * them by one power iteration, and no gradient flows through them. Model code may call it, too. */
 PL_API pl_val pl_nn_spectral_norm(pl_nn *m, pl_val w, pl_nn_spectral names);
 
 /* ---- norms ------------------------------------------------------------------------------ */
@@ -214,9 +214,9 @@ PL_API pl_val pl_nn_attend_with(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_nn
  * in_proj_bias and out_proj.bias. */
 PL_API pl_val pl_nn_multi_head_attention_with(pl_nn *m, pl_val q, pl_val source, const char *name,
                                               pl_nn_attention o);
-/* Attention with separate projections, as Llama has it: slots q_proj.weight [heads*d,E],
- * k_proj.weight and v_proj.weight [kv_heads*d,E], o_proj.weight [E,heads*d], and biases of these
- * names unless no_bias; d = E/heads. */
+/* Attention with separate projections, as in Llama: slots q_proj.weight [heads*d,E], k_proj.weight
+ * and v_proj.weight [kv_heads*d,E], o_proj.weight [E,heads*d], and biases of these names unless
+ * no_bias; d = E/heads. */
 PL_API pl_val pl_nn_grouped_query_attention(pl_nn *m, pl_val q, pl_val source, const char *name,
                                             pl_nn_attention o);
 
@@ -255,7 +255,7 @@ PL_API pl_val pl_nn_dropout_channels(pl_nn *m, pl_val x, double p);
 PL_API pl_val pl_nn_drop_path(pl_nn *m, pl_val x, double p);
 /* A linear layer to 2*out; the first half times GELU of the second half. */
 PL_API pl_val pl_nn_geglu(pl_nn *m, pl_val x, const char *name, int64_t out);
-/* SwiGLU, as Llama has it: down_proj(silu(gate_proj(x)) * up_proj(x)), without biases; slots
+/* SwiGLU, as in Llama: down_proj(silu(gate_proj(x)) * up_proj(x)), without biases; slots
  * gate_proj.weight and up_proj.weight [hidden,E], down_proj.weight [E,hidden]. */
 PL_API pl_val pl_nn_swiglu(pl_nn *m, pl_val x, const char *name, int64_t hidden);
 /* Cubic Bezier curve with s = sigmoid(x) and four learned values per channel, slots p.0 to p.3,
@@ -281,12 +281,12 @@ PL_API pl_val pl_loss_smooth_l1(pl_graph *g, pl_val x, pl_val y, double beta);
 /* Mean over rows of -log softmax(logits)[label]; logits [.., K], labels i32 or i64 [..]. */
 PL_API pl_val pl_loss_cross_entropy(pl_graph *g, pl_val logits, pl_val labels);
 /* The same with torch's options (plimsoll_ops.h): label smoothing, an ignored label, weights of the
- * classes; and z-loss. The mean is over the rows that count, each with the weight of its label; it
- * is 0 when none counts. */
+ * classes; and z-loss. The mean is over the rows that are not ignored, each with the weight of its
+ * label; it is 0 when all rows are ignored. */
 PL_API pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels,
                                          pl_cross_entropy o);
 /* Cross-entropy against two labels: the mean over rows of share * loss(labels) + (1 - share) *
- * loss(mixed), share f32 [..]; for mixup and CutMix. All rows count. */
+ * loss(mixed), share f32 [..]; for mixup and CutMix. No row is ignored. */
 PL_API pl_val pl_loss_cross_entropy_mixed(pl_graph *g, pl_val logits, pl_val labels, pl_val mixed,
                                           pl_val share, pl_cross_entropy o);
 PL_API pl_val pl_loss_bce_with_logits(pl_graph *g, pl_val logits, pl_val target);

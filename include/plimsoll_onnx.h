@@ -8,12 +8,12 @@
  *     PL_TRY(pl_onnx_build(model, m, &o, 1, &image, 1, &logits));
  *
  * An initializer becomes a slot of the graph's store, with its name in the file. Convolution
- * weights lie in the engine's layout (OHWI); pl_slot.layout says how model files have them. Slots
- * have no initial values of their own: pl_onnx_slot_read gives the values of the file.
+ * weights have the engine's layout (OHWI); pl_slot.layout has the layout in model files.
+ * pl_onnx_slot_read reads the initial values of slots from the file.
  *
  * Values are channels-first in an ONNX file and channels-last here. The importer keeps the order of
  * dimensions of every value beside the value, so Transpose nodes and the change to channels-last
- * are free wherever the ops that follow can work in the order at hand.
+ * cost nothing if the following ops can work in the current order.
  *
  * A model is read once; any number of graphs are built from it, also over one store. Functions of
  * one model must not run at the same time.
@@ -29,15 +29,16 @@ extern "C" {
 
 typedef struct pl_onnx pl_onnx;
 
-/* Returns why this program cannot read ONNX files (libprotobuf-c is missing); NULL: it can. */
+/* Returns the reason why this program cannot read ONNX files (libprotobuf-c is missing); NULL: it
+ * can. */
 PL_API const char *pl_onnx_missing(void);
 /* Reads the file without the elements of large tensors. External data must lie in the folder of the
  * file. PL_ERR_FILE: the file is damaged, or not an ONNX file, or too deeply nested. */
 PL_API pl_status pl_onnx_open(const char *path, pl_onnx **out) PL_MUST_USE;
 PL_API void pl_onnx_free(pl_onnx *o);
 
-/* ---- what is in the file ----------------------------------------------------------------- */
-/* An input or output of the graph. Inputs that are initializers, too, are not listed. */
+/* ---- contents of the file ----------------------------------------------------------------- */
+/* An input or output of the graph. Inputs that are also initializers are not listed. */
 typedef struct pl_onnx_port {
     const char *name;
     const char *type_name;    /* of its elements, in ONNX's words: "float", "int64" */
@@ -55,13 +56,14 @@ PL_API const pl_onnx_port *pl_onnx_output(const pl_onnx *o, int i);
 typedef struct pl_onnx_initializer {
     const char *name;
     pl_type type; /* in the order of dimensions of the file */
-    bool weight;  /* trains unless a pattern says otherwise: a float tensor that a layer uses as a
-                     weight or that has the name of a parameter */
+    /* trained unless a pattern excludes it: a float tensor that a layer uses as a weight or that
+     * has the name of a parameter */
+    bool weight;
 } pl_onnx_initializer;
 PL_API int pl_onnx_initializer_count(const pl_onnx *o);
 PL_API const pl_onnx_initializer *pl_onnx_initializer_get(const pl_onnx *o, int i);
 PL_API int pl_onnx_node_count(const pl_onnx *o);       /* of the main graph */
-PL_API const char *pl_onnx_producer(const pl_onnx *o); /* "pytorch 2.5.1"; "": not said */
+PL_API const char *pl_onnx_producer(const pl_onnx *o); /* "pytorch 2.5.1"; "": unknown */
 /* The value of a key of the file's metadata (metadata_props); NULL: there is none. */
 PL_API const char *pl_onnx_meta(const pl_onnx *o, const char *key);
 
@@ -78,8 +80,8 @@ typedef struct pl_onnx_dropout {
     double p;
 } pl_onnx_dropout;
 
-/* An input with a fixed value, by its name: then shapes may depend on it, and it is no input of the
- * program. data is row-major, of type.dtype; the value gets the elements' type of the input. */
+/* An input with a fixed value, by its name: shapes may depend on it, and it is not an input of the
+ * program. data is row-major, of type.dtype; it is converted to the element type of the input. */
 enum { PL_ONNX_CONSTANT_ELEMS = 1 << 22 }; /* most elements of such a value */
 typedef struct pl_onnx_constant {
     const char *name;
@@ -114,11 +116,11 @@ typedef struct pl_onnx_value {
  * message names the dimension and the key (dims: {NAME: SIZE}). */
 PL_API pl_status pl_onnx_input_type(const pl_onnx *o, const char *name, const pl_onnx_opts *opts,
                                     pl_type *out) PL_MUST_USE;
-/* Adds the model's nodes to m's graph. m->training decides about BatchNorm and Dropout. Inputs that
- * are not among `in` become inputs of the graph (pl_input) with their names. Sets out[].value; with
- * n_out 0 all nodes are built, otherwise those that the named outputs need. An output may be any
- * value of the main graph. Errors name the node; PL_ERR_UNSUPPORTED: an op is missing, or shapes
- * depend on data. */
+/* Adds the model's nodes to m's graph. m->training selects the training form of BatchNorm and
+ * Dropout. Inputs that are not listed in `in` become inputs of the graph (pl_input) with their
+ * names. Sets out[].value; with n_out 0 all nodes are built, otherwise the nodes that the named
+ * outputs need. An output may be any value of the main graph. Errors name the node;
+ * PL_ERR_UNSUPPORTED: an op is missing, or shapes depend on data. */
 PL_API pl_status pl_onnx_build(pl_onnx *o, pl_nn *m, const pl_onnx_opts *opts, int n_in,
                                const pl_onnx_value *in, int n_out, pl_onnx_value *out) PL_MUST_USE;
 
@@ -131,16 +133,17 @@ PL_API pl_status pl_onnx_slot_read(pl_onnx *o, const pl_slot *slot, void *to,
 /* ---- writing ------------------------------------------------------------------------------ */
 /* Writes the model to `path` for inference: the same file with the tensors of `weights` (a model
  * file: safetensors or PyTorch's, in the layout of files) in place of the initializers of the same
- * names. BatchNormalization and Dropout are switched to evaluation. The file appears whole or not
- * at all. *tensors: how many initializers were replaced; NULL: not wanted. */
+ * names. BatchNormalization and Dropout are switched to evaluation. The file appears complete or
+ * not at all. Sets *tensors, unless NULL, to the number of replaced initializers. */
 PL_API pl_status pl_onnx_write(pl_onnx *o, const char *weights, const char *path,
                                int *tensors) PL_MUST_USE;
 
 /* ---- ops ---------------------------------------------------------------------------------- */
-/* The table of ops (docs/ONNX.md), by name; false: i is past the end. */
+/* A row of the table of ops (docs/ONNX.md). */
 typedef struct pl_onnx_op {
     const char *name, *domain, *about;
 } pl_onnx_op;
+/* Sets *out to row i of the table; returns false if i is past the end. */
 PL_API bool pl_onnx_op_get(int i, pl_onnx_op *out);
 
 #ifdef __cplusplus

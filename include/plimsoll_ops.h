@@ -57,7 +57,7 @@ PL_API pl_val pl_shift(pl_graph *g, pl_val x, double by); /* x + by */
 PL_API pl_val pl_clamp(pl_graph *g, pl_val x, double lo, double hi);
 /* NaN becomes 0, infinities the largest finite value of the dtype. */
 PL_API pl_val pl_nan_to_num(pl_graph *g, pl_val x);
-/* The same value; no gradient flows through. */
+/* Returns the same value; no gradient flows through it. */
 PL_API pl_val pl_stop_gradient(pl_graph *g, pl_val x);
 /* Like pl_stop_gradient, but equal operations on x and on the result are merged: less work, more
  * memory, because merged values stay alive for two backward passes. */
@@ -118,7 +118,7 @@ PL_API pl_val pl_min_over(pl_graph *g, pl_val x, uint32_t axes, bool keep);
 /* Computes mean and biased variance in one pass, in f32 for bf16 and f16 inputs. */
 PL_API void pl_moments(pl_graph *g, pl_val x, uint32_t axes, bool keep, pl_val *mean, pl_val *var);
 PL_API pl_val pl_argmax(pl_graph *g, pl_val x, int axis); /* i32, first of equals */
-/* The elements of a quantized slot, whose bytes x is, as numbers of `type`. No gradient. */
+/* Dequantizes x, the bytes of a quantized slot, to numbers of `type`. No gradient. */
 PL_API pl_val pl_dequantize(pl_graph *g, pl_val x, pl_quant form, const pl_type *type);
 PL_API pl_val pl_cumsum(pl_graph *g, pl_val x, int axis, bool reverse);
 PL_API pl_val pl_softmax(pl_graph *g, pl_val x, int axis);
@@ -215,9 +215,10 @@ PL_API pl_val pl_attention_masked(pl_graph *g, pl_val q, pl_val k, pl_val v, pl_
 /* Options of cross-entropy; zero: none. */
 typedef struct pl_cross_entropy {
     double smoothing; /* share of the target that is spread evenly over all classes */
-    int64_t ignore;   /* rows with this label do not count: their loss and gradient are 0. 0: all
-                          rows count, unless ignore_zero */
-    bool ignore_zero; /* rows with label 0 do not count */
+    /* rows with this label are ignored: their loss and gradient are 0. 0: no row is ignored, unless
+     * ignore_zero */
+    int64_t ignore;
+    bool ignore_zero; /* rows with label 0 are ignored */
     double z_loss;    /* adds z_loss * (log of the sum of exponentials)^2 to the loss of a row */
     pl_val weight;    /* f32 [K]: weights of the classes; PL_NO_VAL: all 1 */
 } pl_cross_entropy;
@@ -225,7 +226,7 @@ typedef struct pl_cross_entropy {
  * loss of a row is weight[label] * -log softmax(row)[label] with the options above; NaN where the
  * label is not in 0..K-1 and not ignored. *lse (may be NULL): the logarithm of the sum of
  * exponentials of each row. Backward computes probabilities from logits and lse, in place over the
- * logits: no further tensor of their size exists. */
+ * logits, without a further tensor of this size. */
 PL_API pl_val pl_cross_entropy_rows(pl_graph *g, pl_val logits, pl_val labels, pl_cross_entropy o,
                                     pl_val *lse);
 /* Cubic Bezier curve: maps 5 consecutive channels (t, p0..p3) to one, [.., 5F] to [.., F], with s =
@@ -237,9 +238,9 @@ PL_API pl_val pl_bezier(pl_graph *g, pl_val x, bool silu_points);
  * and rounded to the type they had. A state may also be packed in 8 bits: u8[blocks, 260], zeros at
  * first, one block for each 256 elements of the weight. lr: f32 scalar. step: i64 scalar, 1 at the
  * first update. scale: f32 scalar that multiplies the gradient (clipping, unscaling); when scale is
- * not finite, no value changes by a bit, whatever the gradient is. key (pl_rng_key; PL_NO_VAL:
- * none): bf16 results are rounded up or down at random instead of to nearest, so that small changes
- * are not lost. Each function returns the new values; the caller assigns them. */
+ * not finite, no value changes by a bit, for any gradient. key (pl_rng_key; PL_NO_VAL: none): bf16
+ * results are rounded up or down at random instead of to nearest, so that small changes are not
+ * lost. Each function returns the new values; the caller assigns them. */
 typedef struct pl_adam_opts {
     double beta1, beta2, eps, weight_decay;
     bool decoupled; /* AdamW: decay multiplies the weight instead of adding to the gradient */

@@ -15,9 +15,8 @@
  * (Adam), optim.buf.P (SGD, RMSprop), optim.m.P (Lion), optim.sq.P, optim.mean.P (RMSprop),
  * optim.row.P, optim.col.P or optim.v.P (Adafactor); optim.step (i64, updates done); ema.P;
  * accum.P. A parameter that the context never read keeps its value and has no such slots, like a
- * PyTorch parameter without gradient. Later reads in the same
- * graph see the new value of a parameter: a discriminator and a generator step may share a graph or
- * have one each.
+ * PyTorch parameter without a gradient. Later reads in the same graph see the new value of a
+ * parameter: a discriminator step and a generator step may share a graph or have separate graphs.
  */
 #ifndef PLIMSOLL_OPTIM_H
 #define PLIMSOLL_OPTIM_H

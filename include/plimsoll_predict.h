@@ -2,7 +2,7 @@
  *
  * A recipe that offers predictions has a pl_predict: build makes the programs (without gradients,
  * over the weights of a model file), run reads the user's input, runs the programs and writes the
- * results. Everything that run needs goes through a pl_prediction. */
+ * results. A pl_prediction gives run everything that it needs. */
 #ifndef PLIMSOLL_PREDICT_H
 #define PLIMSOLL_PREDICT_H
 
@@ -24,8 +24,10 @@ typedef struct pl_predict {
     const char *input, *out;
     pl_status (*build)(pl_builder *b); /* calls pl_builder_predict */
     pl_status (*run)(pl_prediction *p);
-    uint64_t (*bytes)(const pl_config *c); /* host memory that run allocates; NULL: little */
-    bool takes_prompt; /* --prompt TEXT; in place of --input where that is named, too */
+    /* host memory that run allocates, for the plan; NULL: a negligible amount */
+    uint64_t (*bytes)(const pl_config *c);
+    /* true: --prompt TEXT is allowed, in place of --input if `input` is set, too */
+    bool takes_prompt;
 } pl_predict;
 
 /* In pl_predict.build: the main program (name NULL) or a further one. pl_builder_batch is the
@@ -51,24 +53,24 @@ PL_API bool pl_predict_type(const pl_prediction *p, const char *program, const c
 PL_API const char *pl_predict_class(const pl_prediction *p, int i);
 /* Reports progress. PL_ERR_STOPPED when the user wants to stop: return it. total 0: unknown. */
 PL_API pl_status pl_predict_progress(pl_prediction *p, int64_t done, int64_t total) PL_MUST_USE;
-/* Appends to a result file: --out itself (name NULL), or a file in the folder --out, which is made.
- * The file gets its name when run has succeeded; when run fails, nothing is left of it. At most 8
- * files. */
+/* Appends to a result file: --out itself (name NULL), or a file in the folder --out, which is
+ * created. The file gets its name when run has succeeded; when run fails, the file is removed. At
+ * most 8 files. */
 PL_API pl_status pl_predict_write(pl_prediction *p, const char *name, const void *data,
                                   size_t bytes) PL_MUST_USE;
 PL_API pl_status pl_predict_print(pl_prediction *p, const char *name, const char *fmt,
                                   ...) PL_MUST_USE PL_PRINTF(3, 4);
 /* Appends a CSV field: in quotes if the text has a comma, a quote or a line break. */
 PL_API pl_status pl_predict_field(pl_prediction *p, const char *name, const char *text) PL_MUST_USE;
-/* Makes the result file an .npy array of this type; pl_predict_write then takes its bytes, all of
- * them. */
+/* Makes the result file an .npy array of this type; pl_predict_write must then write all of its
+ * bytes. */
 PL_API pl_status pl_predict_npy(pl_prediction *p, const char *name, pl_type type) PL_MUST_USE;
 /* Makes the result file a safetensors file of n (at most 4) named tensors; pl_predict_write then
  * takes their bytes, one tensor after the other. The widest type comes first. */
 PL_API pl_status pl_predict_tensors(pl_prediction *p, const char *name, int n,
                                     const char *const *tensor, const pl_type *type) PL_MUST_USE;
-/* A sentence about the results that the user should see, e.g. how many texts were cut. The last one
- * counts. */
+/* Sets a sentence about the results for the user, e.g. how many texts were cut. A later call
+ * replaces it. */
 PL_API void pl_predict_note(pl_prediction *p, const char *fmt, ...) PL_PRINTF(2, 3);
 /* Writes the path of the file `name` in the folder --out, for files that run writes by other means
  * (pl_png_save, pl_png_save_rows); makes the folders. */
@@ -82,13 +84,13 @@ PL_API pl_status pl_predict_pictures(pl_prediction *p, int64_t *n) PL_MUST_USE;
 PL_API pl_status pl_predict_picture(pl_prediction *p, int64_t i, const char **name, int *width,
                                     int *height) PL_MUST_USE;
 /* Writes the path of the result of picture i, as pl_predict_path does: the picture's path with
- * `ending` (".png") in place of its own. Where that is the path of another picture's result, too
- * (x.gif beside x.jpg), `ending` follows the whole path: x.gif.png, x.jpg.png. */
+ * `ending` (".png") in place of its own. If two pictures would have the same result path (x.gif
+ * beside x.jpg), `ending` follows the whole path: x.gif.png, x.jpg.png. */
 PL_API pl_status pl_predict_result(pl_prediction *p, int64_t i, const char *ending, char *path,
                                    size_t cap) PL_MUST_USE;
 /* Reads pictures [first, first + n) into rows [0, n) of the main program's inputs that
  * pl_image_feed.images names, as evaluations read them. ok[k]: whether picture first + k could be
- * read; with data.on_bad=fail one that could not fails the call, otherwise it is counted. */
+ * read; with data.on_bad=fail an unreadable picture fails the call; otherwise it is counted. */
 PL_API pl_status pl_predict_read(pl_prediction *p, int64_t first, int n, bool *ok) PL_MUST_USE;
 
 /* Reads picture i in any size, 3 bytes per pixel: scaled, and cropped in the centre where w x h has
@@ -112,8 +114,8 @@ PL_API pl_status pl_predict_texts(pl_prediction *p, const pl_type *row, int64_t 
 PL_API pl_status pl_predict_text(pl_prediction *p, int64_t i, void *row,
                                  const char **text) PL_MUST_USE;
 
-/* The lines of the text file at --input: their number, and line i without its end. Every line
- * counts, also an empty one. */
+/* The lines of the text file at --input: their number, and line i without its end. Empty lines
+ * count, too. */
 PL_API pl_status pl_predict_lines(pl_prediction *p, int64_t *n) PL_MUST_USE;
 PL_API const char *pl_predict_line(pl_prediction *p, int64_t i);
 

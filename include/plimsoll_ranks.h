@@ -1,8 +1,8 @@
 /* plimsoll_ranks.h - several processes, called ranks, that train one network.
  *
- * A world is a set of ranks that run the same program on different samples. MPI starts them and
- * transfers their bytes (docs/RANKS.md). This header is for programs that embed runs; recipes do
- * not need it.
+ * A world is a set of ranks that run the same program on different samples. MPI starts the ranks
+ * and transfers bytes between them (docs/RANKS.md). This header is for programs that embed runs;
+ * recipes do not need it.
  *
  *     pl_world *world;
  *     pl_world_open(&world);              the world of mpirun, srun or torchrun; NULL: none
@@ -33,26 +33,26 @@ typedef struct pl_world pl_world;
  * then the exit code of this process. *code -1: this process is a rank, or the only process, and
  * continues. argv: of main. */
 PL_API pl_status pl_ranks_start(int ranks, char **argv, int *code) PL_MUST_USE;
-/* The same, whatever launcher started this process. */
+/* The same, also when a launcher has started this process. */
 PL_API pl_status pl_ranks_launch(int ranks, char **argv, int *code) PL_MUST_USE;
 
 /* Joins the world of the launcher that started this process; *out is NULL without a launcher or
  * with one rank. Call it once per process. */
 PL_API pl_status pl_world_open(pl_world **out) PL_MUST_USE;
-/* Returns why ranks on several machines cannot prove who they are (libsodium is missing); NULL:
- * they can. */
+/* Returns the reason why ranks on several machines cannot authenticate their messages (libsodium is
+ * missing); NULL: they can. */
 PL_API const char *pl_world_keys_missing(void);
 /* Every rank calls it with its exit code, after it has freed its runs; w may be NULL. */
 PL_API void pl_world_close(pl_world *w, int code);
-/* Ends all ranks because this rank failed: prints the text last and exits with the code, on all
- * ranks. Returns only without a control channel. */
+/* Ends all ranks because this rank failed: all ranks exit with the code, and the text is the last
+ * output. Returns only if there is no control channel. */
 PL_API void pl_world_fail(pl_world *w, int code, const char *text);
-/* Has fn called, on another thread, when any rank ends the run, before this process exits with the
- * code. w may be NULL. */
+/* Registers fn, which is called on another thread when any rank ends the run, before this process
+ * exits with the code. w may be NULL. */
 PL_API void pl_world_on_failure(pl_world *w, void (*fn)(void *ctx, int code, const char *text),
                                 void *ctx);
-/* Sets the time without a sign of life after which a rank counts as dead (default 10 s). Every rank
- * sets it. */
+/* Sets the time without a heartbeat after which a rank counts as dead (default 10 s). Every rank
+ * must call it. */
 PL_API void pl_world_set_limit(pl_world *w, double seconds);
 /* Reports what this rank is doing, for messages of other ranks; phase is static text. */
 PL_API void pl_world_doing(pl_world *w, const char *phase, int64_t step);
@@ -85,7 +85,7 @@ PL_API pl_run_traffic pl_run_traffic_get(const pl_run *r);
  * pl_run_served. *well: the value that rank 0 passed. */
 PL_API pl_status pl_run_serve(pl_run *r, bool *well) PL_MUST_USE;
 PL_API pl_status pl_run_served(pl_run *r, bool well) PL_MUST_USE;
-/* Copies the data of rank 0 to all ranks. */
+/* Copies `data` of rank 0 to all ranks. */
 PL_API pl_status pl_world_tell(pl_world *w, void *data, size_t bytes) PL_MUST_USE;
 /* Predicted exchanges of a step: bytes that a rank sends, their time, and the part of that time
  * that no kernel overlaps. Valid after pl_run_build. */
@@ -95,7 +95,8 @@ typedef struct pl_run_links {
 } pl_run_links;
 PL_API pl_run_links pl_run_links_get(const pl_run *r);
 PL_API const char *pl_shard_name(pl_shard s);
-/* Every rank calls it between steps: sets on all ranks the bits that any rank has set. */
+/* Every rank calls it between steps: on return *bits has, on all ranks, every bit that any rank has
+ * set. */
 PL_API pl_status pl_run_agree(pl_run *r, uint64_t *bits) PL_MUST_USE;
 
 #ifdef __cplusplus

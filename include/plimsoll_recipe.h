@@ -1,7 +1,7 @@
 /* plimsoll_recipe.h - what a recipe is: a model, its loss, its data, its presets.
  *
  * The built-in recipes and a user's own network (a folder made by `plimsoll new`, compiled to a
- * .so) use this interface and nothing more. A .so exports one function:
+ * .so) use only this interface. A .so exports one function:
  *
  *     const pl_recipe *pl_recipe_entry(void);
  *
@@ -53,20 +53,21 @@ PL_API void pl_builder_picture(pl_builder *b, const char *name, pl_val v, float 
 PL_API void pl_builder_array(pl_builder *b, const char *name, pl_val v);
 
 /* Stores the frozen weights whose names match the pattern (pl_nn_match, lives until the build ends)
- * in this form: for a key of the recipe such as teacher.dtype. The key frozen.dtype outranks it. */
+ * in this form. For a key of the recipe such as teacher.dtype; the key frozen.dtype overrides
+ * it. */
 PL_API void pl_builder_quantize(pl_builder *b, const char *pattern, pl_quant form);
 
 /* Finishes the training program: adds gradients of loss for every trainable slot, clipping,
  * optimizer, schedule, EMA and counters, according to the keys `optim.*`, `schedule.*`, `clip.*`,
  * `ema.*`, and the outputs loss, lr and grad_norm.
  *
- * A loss that is not finite stops the run. So does an output named "nonfinite" that is above 0: for
- * models whose loss hides a divergence (nan_to_num). */
+ * A loss that is not finite stops the run. An output named "nonfinite" that is above 0 stops the
+ * run, too, for models whose loss hides a divergence (nan_to_num). */
 PL_API void pl_builder_minimise(pl_builder *b, pl_val loss);
 
 /* Cross-entropy of a classifier: logits [batch, K] against `label`, the input `name`, i32 or i64
- * [batch] (pl_loss_cross_entropy_with). With it data.mixup and data.cutmix work: while one of them
- * is set, the training program has two more inputs, NAME.mixed (i32 or i64: label of the second
+ * [batch] (pl_loss_cross_entropy_with). It enables data.mixup and data.cutmix: when one of them is
+ * set, the training program has two more inputs, NAME.mixed (i32 or i64: label of the second
  * picture) and NAME.share (f32: weight of the first), which the engine fills (docs/DATA.md). */
 PL_API pl_val pl_builder_label_loss(pl_builder *b, pl_nn *m, pl_val logits, const char *name,
                                     pl_val label, pl_cross_entropy o);
@@ -74,11 +75,11 @@ PL_API pl_val pl_builder_label_loss(pl_builder *b, pl_nn *m, pl_val logits, cons
 /* ---- steps of several programs ------------------------------------------------------------- */
 /* A step may run further programs: a discriminator beside a generator, a penalty every 16 steps,
  * the same model at several resolutions. Each program has its own graph over the same store and its
- * own update, so it sees the state that the programs before it left. All programs are planned, and
- * the arena is as large as the largest program needs. All programs read the same samples: an input
- * is filled for every program that has it, in the shape it has there. Values pass from one program
- * to the next through slots of the store. The host decides which programs run, from the number of
- * steps done. */
+ * own update, so it reads the state as the programs before it wrote it. All programs are planned,
+ * and the arena is as large as the largest program needs. All programs read the same samples: an
+ * input is filled for every program that has it, in the shape that the program declares. Values
+ * pass from one program to the next through slots of the store. The host decides which programs
+ * run, from the number of steps done. */
 typedef struct pl_when {
     int64_t every;       /* k > 0: steps 0, k, 2k, ... of the run; 0: all */
     int64_t but_every;   /* k > 0: all other steps */
@@ -101,47 +102,49 @@ typedef struct pl_group {
     int64_t updates;
     bool each_update;
 } pl_group;
-/* As pl_builder_minimise, for the training program or one of pl_builder_program. */
+/* Like pl_builder_minimise, for the training program or a program of pl_builder_program. */
 PL_API void pl_builder_minimise_with(pl_builder *b, pl_nn *m, pl_val loss, const pl_group *group);
 /* Returns the number of updates that a section has done, an i64 scalar, 0 in the first step: the
  * count for schedules in the graph. All micro-batches of a step read the same number. */
 PL_API pl_val pl_builder_step(pl_builder *b, pl_nn *m, const char *optim);
-/* Returns how often a step trains on its batch: key train.updates_per_batch. */
+/* Returns how many updates a step does on its batch: key train.updates_per_batch. */
 PL_API int64_t pl_builder_updates(const pl_builder *b);
 
 /* ---- what belongs to the weights ---------------------------------------------------------------
- * A model file and every checkpoint keep, in their metadata, what the weights mean: the names of
- * the classes, the values of black and white of each image input, and what else the recipe says. */
+ * The metadata of a model file and of every checkpoint describe the weights: the names of the
+ * classes, the values of black and white of each image input, and facts that the recipe adds. */
 
-/* Names of the classes that labels count (pl_image_feed.label): class i is label i. */
+/* Names of the classes: class i has label i (pl_image_feed.label). */
 typedef struct pl_classes pl_classes;
 PL_API int pl_classes_count(const pl_classes *c); /* NULL: 0 */
 PL_API const char *pl_classes_name(const pl_classes *c, int i);
 PL_API int pl_classes_find(const pl_classes *c, const char *name); /* -1: there is none */
 PL_API void pl_classes_free(pl_classes *c);
-/* Class names of the images at path (docs/DATA.md): class folders, sorted by name, or the labels of
- * metadata.jsonl; where labels are numbers, "0", "1", ... PL_ERR_DATA: there are no labels. */
+/* Sets *out to the class names of the images at path (docs/DATA.md): class folders, sorted by name,
+ * or the labels of metadata.jsonl; if labels are numbers, "0", "1", ... PL_ERR_DATA: there are no
+ * labels. */
 PL_API pl_status pl_data_classes(const char *path, pl_classes **out) PL_MUST_USE;
-/* Class names in the metadata of a model file; *out is NULL when the file names none. */
+/* Sets *out to the class names in the metadata of a model file; NULL when the file has none. */
 PL_API pl_status pl_model_classes(const char *file, pl_classes **out) PL_MUST_USE;
-/* Class names of the run that is being built, for the size of its last layer: those of the model
- * that it starts from (a checkpoint, or init_from unless data.classes=data), else those of
- * data.path. *out is NULL when neither is known; it belongs to the run. */
+/* Sets *out to the class names of the run that is being built, for the size of its last layer: the
+ * names in the model that the run starts from (a checkpoint, or init_from unless
+ * data.classes=data), else the names in data.path. *out is NULL when neither is known; it belongs
+ * to the run. */
 PL_API pl_status pl_builder_classes(pl_builder *b, const pl_classes **out) PL_MUST_USE;
-/* Tells how many classes the network tells apart; data with more stop. Takes the place of
- * pl_image_feed.classes and .mask_classes where these are NULL. */
+/* Sets the number of classes of the network; data with more classes stop the run. Used when
+ * pl_image_feed.classes or .mask_classes is NULL. */
 PL_API void pl_builder_outputs(pl_builder *b, int64_t classes);
-/* Whether the samples of the run are images (data.source, data.path). */
+/* Returns whether the samples of the run are images (data.source, data.path). */
 PL_API bool pl_builder_pictures(const pl_builder *b);
-/* A fact about the weights that their file keeps as "plimsoll.KEY", e.g. key "normalise", text
- * "mean 0.485 0.456 0.406 std 0.229 0.224 0.225". Evaluating or resuming with a file that says
- * otherwise stops. At most PL_MAX_FACTS keys; texts are copied. */
+/* Adds a fact about the weights, which their file stores as "plimsoll.KEY", e.g. key "normalise",
+ * text "mean 0.485 0.456 0.406 std 0.229 0.224 0.225". Evaluating or resuming with a file that has
+ * another text fails. At most PL_MAX_FACTS keys; texts are copied. */
 #define PL_MAX_FACTS 16
 PL_API void pl_builder_fact(pl_builder *b, const char *key, const char *text);
 
 /* Random numbers of the training program, by name. In training they come from the engine's
  * counter-based generator; in a replay (`plimsoll replay`) each is an input of that name, read from
- * the dump, so that two engines use the same random numbers. keep: a dropout multiplier, 0 with
+ * the dump, so that both programs use the same random numbers. keep: a dropout multiplier, 0 with
  * probability p, else 1/(1-p). */
 PL_API pl_val pl_draw_uniform(pl_builder *b, pl_nn *m, const char *name, pl_type type);
 PL_API pl_val pl_draw_normal(pl_builder *b, pl_nn *m, const char *name, pl_type type);
@@ -163,14 +166,14 @@ typedef struct pl_batch pl_batch;
 /* Returns the memory of input `name` for the whole batch, row-major. NULL if the program has no
  * such input; then it need not be written. */
 PL_API void *pl_batch_input(pl_batch *batch, const char *name, pl_type *type);
-/* The same for numbers of one type; where the program declares the input with another type, the
- * read ends with PL_ERR_CONFIG and both types in the message. */
+/* The same for numbers of one type. If the program declares the input with another type, data_read
+ * fails with PL_ERR_CONFIG, and the message names both types. */
 PL_API float *pl_batch_f32(pl_batch *batch, const char *name);
 PL_API int32_t *pl_batch_i32(pl_batch *batch, const char *name);
 PL_API int64_t *pl_batch_i64(pl_batch *batch, const char *name);
 PL_API uint8_t *pl_batch_u8(pl_batch *batch, const char *name);
-/* Returns how often sample i of the batch has been used before: random data that changes with each
- * use of a sample depends on its number and this. 0 in an evaluation. */
+/* Returns how many times sample i of the batch has been used before; 0 in an evaluation. Random
+ * changes of a sample (augmentation) depend on the sample number and on this count. */
 PL_API int64_t pl_batch_pass(const pl_batch *batch, int i);
 
 /* Numbers for generated samples, each a pure function of its arguments. pl_sample_seed: `world` is
@@ -202,8 +205,8 @@ typedef struct pl_picture {
 typedef struct pl_image_feed {
     const pl_image_input *images; /* ends with {NULL} */
     const char *label;            /* input [batch], i32, i64 or f32: number of the class; NULL */
-    /* Integer key with the number of classes that the network tells apart; data with more stop.
-     * NULL: the network has as many as pl_builder_classes. */
+    /* Integer key with the number of classes of the network; data with more classes stop the run.
+     * NULL: the network has the classes of pl_builder_classes. */
     const char *classes;
     /* Input whose row encode computes from the caption; a pure function, called on any thread. Both
      * NULL: none. row has row_type, the type of the input without the batch. */
@@ -232,13 +235,12 @@ typedef struct pl_image_feed {
                       uint8_t *rgb, char *caption, size_t cap);
     bool lanczos; /* data.resize: auto means Lanczos instead of triangle */
     /* Input [batch, H, W], i32, of the size of the first image: the class of each pixel, from the
-     * PNG masks in masks/ beside images/ (docs/DATA.md); pixels that do not count are 255. NULL:
-     * none. mask_classes: integer key with the number of classes; NULL: pl_builder_outputs. */
+     * PNG masks in masks/ beside images/ (docs/DATA.md); ignored pixels are 255. NULL: none.
+     * mask_classes: integer key with the number of classes; NULL: pl_builder_outputs. */
     const char *mask, *mask_classes;
     /* prefix of upscaled copies in a folder: "ups_" for ups_x.webp beside x.jpg; NULL: none */
     const char *upscaled;
-    /* What encode computes stands for a text encoder and means nothing: real captions need
-     * data.embeddings. */
+    /* The output of encode is a placeholder without meaning; real captions need data.embeddings. */
     bool random_text;
 } pl_image_feed;
 
@@ -273,8 +275,9 @@ typedef struct pl_rename {
 #define PL_TENSOR_NAME 512
 typedef struct pl_published {
     char name[PL_TENSOR_NAME]; /* without the prefix; "": no tensor, the slot keeps its value */
-    /* rows > 0: the published tensor has `rows` in its first dimension, and the slot is those from
-     * `row` on. Several slots may share a tensor (q, k and v joined); together they cover it. */
+    /* rows > 0: the published tensor has `rows` rows (its first dimension), and the slot is the
+     * rows from `row` on. Several slots may share a tensor (q, k and v joined); together they cover
+     * it. */
     int64_t rows, row;
     /* published value = our value + add, in the first add_count elements of the slot */
     double add;
@@ -295,16 +298,16 @@ typedef struct pl_naming {
     /* Optional, for names that depend on the configuration: writes the published tensor of the slot
      * `ours`, whose type in files is `type`; *to is zero before. false: the rules decide. */
     bool (*map)(const pl_config *c, const char *ours, const pl_type *type, pl_published *to);
-    /* Optional: published tensor i that is no slot and follows from the configuration (a table of
-     * frequencies): writes its name without the prefix and its type, and, unless data is NULL, its
-     * elements in row-major order. Returns false after the last one. Reading ignores these tensors,
-     * export writes them. */
+    /* Optional: published tensor i that is not a slot and follows from the configuration (a table
+     * of frequencies): writes its name without the prefix and its type, and, unless data is NULL,
+     * its elements in row-major order. Returns false after the last one. Reading ignores these
+     * tensors, export writes them. */
     bool (*constant)(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *type,
                      void *data);
     /* Optional, ends with NULL: patterns (pl_nn_match) of published names, in the order in which
      * export writes the tensors; within a pattern, and without any, the order of the slots. */
     const char *const *order;
-    /* Optional, ends with NULL: parts of names that stand at the same place, "conv1,norm1,conv2":
+    /* Optional, ends with NULL: parts of names at the same place in a name, "conv1,norm1,conv2":
      * the order of these within a module. */
     const char *const *siblings;
     /* Optional, ends with {NULL}: shapes that export writes, the first that matches. */
@@ -321,8 +324,8 @@ typedef struct pl_weights {
     const pl_naming *naming;
 } pl_weights;
 
-/* How a run starts from a model file (init_from) that is not of the same configuration: other
- * names, another last layer. Without this every slot must be in the file, with its shape. */
+/* How a run may start from a model file (init_from) of another configuration, with other names or
+ * another last layer. Without it, every slot must be in the file, with its shape. */
 typedef struct pl_start {
     const char *fresh;   /* slots that keep initial values where their shape differs; NULL: none */
     const char *missing; /* slots that may be missing in the file; NULL: none */
@@ -331,8 +334,8 @@ typedef struct pl_start {
 
 /* ---- exports: `plimsoll export --as NAME` -------------------------------------------------------
  * A form in which other programs read the weights. One file: --out is its path. Several: --out is a
- * folder. The ending of a file's name says the format: .safetensors, or PyTorch's zip (.pt, .pth,
- * .ckpt, .bin). */
+ * folder. The ending of a file's name selects the format: .safetensors, or PyTorch's zip (.pt,
+ * .pth, .ckpt, .bin). */
 typedef struct pl_export_entry {
     const char *key, *json; /* {"epoch", "0"}; the word step stands for the number of steps done */
 } pl_export_entry;
@@ -344,7 +347,7 @@ typedef struct pl_export_file {
     const pl_naming *naming; /* one; NULL: slot names */
     const char *under;       /* PyTorch: entry that holds the tensors, "state_dict"; NULL: none */
     const pl_export_entry *entries; /* PyTorch: further entries, ends with {NULL}; NULL: none */
-    bool optional; /* slots that the model file lacks are left out, instead of an error */
+    bool optional;                  /* true: slots that the model file does not have are left out */
     /* Optional: the file is text instead, such as a JSON file of sizes. Writes it like snprintf. */
     int (*text)(const pl_config *c, char *to, size_t cap);
 } pl_export_file;
@@ -358,38 +361,40 @@ typedef struct pl_export {
 } pl_export;
 
 /* ---- configurations of other programs: `plimsoll convert` ----------------------------------
- * Paths of their keys are dotted; items of a list of mappings are numbered: "steps.0.name". */
+ * Paths of keys are dotted; items of a list of mappings are numbered: "steps.0.name". */
 typedef struct pl_foreign_key {
-    const char *theirs; /* pattern (pl_nn_match) of their keys; the first row that matches counts */
-    const char *ours;   /* our key; NULL: none is needed, and why says the reason */
-    const char *values; /* their words and ours, "AdamW=adamw|Lion=lion"; NULL: as they are */
+    /* pattern (pl_nn_match) of the other program's keys; the first row that matches is used */
+    const char *theirs;
+    const char *ours;   /* key of Plimsoll; NULL: none is needed, and `why` has the reason */
+    const char *values; /* values, "theirs=ours|...": "AdamW=adamw|Lion=lion"; NULL: unchanged */
     const char *why;
-    double factor; /* on numbers; 0: none */
+    double factor; /* multiplies numbers; 0: none */
 } pl_foreign_key;
 typedef struct pl_foreign_doc pl_foreign_doc;
 typedef struct pl_foreign {
-    const char *about;          /* whose configuration: "LGT's config.json" */
+    const char *about;          /* name of the configuration: "LGT's config.json" */
     const char *const *marks;   /* ends with NULL: patterns of keys by which a file is recognised */
     const char *preset;         /* preset that the result extends: "lgt/full" */
     const pl_foreign_key *keys; /* ends with {NULL} */
-    /* Optional: sets keys of ours that several of theirs decide. Called before the rows. */
+    /* Optional: sets keys of Plimsoll that depend on several of their keys. Called before the
+     * rows. */
     void (*make)(pl_foreign_doc *d);
 } pl_foreign;
-/* In make. Text and number of their key; NULL or fallback: it is absent, null or of another kind.
- */
+/* For `make`. Return the text or number of their key; NULL or fallback if the key is absent, null
+ * or of another kind. */
 PL_API const char *pl_foreign_text(pl_foreign_doc *d, const char *theirs);
 PL_API double pl_foreign_number(pl_foreign_doc *d, const char *theirs, double fallback);
-/* A whole number of at most 1e9; fallback: the key has another value. */
+/* Returns a whole number of at most 1e9; fallback if the key has another value. */
 PL_API int64_t pl_foreign_whole(pl_foreign_doc *d, const char *theirs, int64_t fallback);
-/* Writes the n numbers of a list; false: it has others. */
+/* Writes the n numbers of a list; returns false if the value is not a list of n numbers. */
 PL_API bool pl_foreign_numbers(pl_foreign_doc *d, const char *theirs, int n, double *out);
 PL_API bool pl_foreign_true(pl_foreign_doc *d, const char *theirs);
 PL_API int pl_foreign_count(pl_foreign_doc *d, const char *theirs); /* items of a list; 0: none */
-/* Sets our key to a YAML value that is made from their keys `from` (a pattern); does nothing when
- * the file has none of them. */
+/* Sets the key `ours` to a YAML value that is computed from their keys `from` (a pattern). Does
+ * nothing when the file has none of these keys. */
 PL_API void pl_foreign_set(pl_foreign_doc *d, const char *from, const char *ours, const char *fmt,
                            ...) PL_PRINTF(4, 5);
-/* Says why no key of ours is needed for their keys. */
+/* Records the reason why their keys need no key of Plimsoll. */
 PL_API void pl_foreign_skip(pl_foreign_doc *d, const char *theirs, const char *why);
 
 /* ---- the recipe ------------------------------------------------------------------------- */
@@ -418,8 +423,8 @@ typedef struct pl_peer {
     const char *channels_first; /* pattern (pl_nn_match) of input names; NULL: none */
 } pl_peer;
 
-/* A trade-off: a setting that needs less memory and more time and changes no bit. done and instead
- * are words for messages: "decodes twice", "decoding once". */
+/* A trade-off: a setting that needs less memory and more time and changes no bit. `done` and
+ * `instead` are words for messages: "decodes twice", "decoding once". */
 typedef struct pl_tradeoff {
     const char *setting; /* "gan.decode=twice" */
     const char *done, *instead;
@@ -466,7 +471,7 @@ struct pl_recipe {
     const pl_encoder *encoder;
     /* Optional, ends with {NULL}: files with weights of frozen parts. */
     const pl_weights *weights;
-    /* Optional: frozen slots whose random values are meant (a fixed projection), as a pattern
+    /* Optional: frozen slots that are random by design (a fixed projection), as a pattern
      * (pl_nn_match). Other frozen slots without weights stop a run on real data. */
     const char *random;
     /* Optional: bytes that data_open allocates, for the plan. */
@@ -480,22 +485,23 @@ struct pl_recipe {
                                 const int64_t count[2],
                                 void (*done)(void *ctx, pl_subset subset, int64_t sample),
                                 void *ctx);
-    /* Optional, ends with {NULL}: trade-offs, settings that train the same, bit for bit, in less
-     * memory and more time. Where their keys are auto and the budget needs it, the planner uses
-     * them, each together with those before it; build treats auto as the fastest setting. Where a
-     * key has another value, a plan that does not fit suggests the setting. */
+    /* Optional, ends with {NULL}: trade-offs, settings that give the same training, bit for bit,
+     * with less memory and more time. If their keys are auto and the budget needs it, the planner
+     * enables the first k of them; build treats auto as the fastest setting. If a key has another
+     * value, a plan that does not fit suggests the setting. */
     const pl_tradeoff *smaller;
     /* Optional: predictions with a trained model. */
     const pl_predict *predict;
-    /* Optional: what init_from may lack. */
+    /* Optional: which slots may be missing in the file of init_from. */
     const pl_start *start;
     /* Optional, ends with {NULL}: the recipe's source files, for `plimsoll new --from`. */
     const pl_source_file *sources;
     /* Optional, ends with {NULL}: forms of `plimsoll export` beside the slots under their names. */
     const pl_export *exports;
     /* Optional, ends with NULL: the two or three terms (pl_step_info.term) that the progress line
-     * shows beside the loss, the most telling first. "disc.d|disc_r1.d": the first of them that the
-     * step has, for programs that take turns. A term that the step does not have is not shown. */
+     * shows beside the loss, the most important first. "disc.d|disc_r1.d": the first of them that
+     * the step has, for programs that run in alternate steps. A term that the step does not have is
+     * not shown. */
     const char *const *shown;
     /* Optional, ends with {NULL}: configurations of other programs that `plimsoll convert` reads.
      */

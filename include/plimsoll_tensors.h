@@ -1,4 +1,4 @@
-/* plimsoll_tensors.h - tensors in files: safetensors, and what torch.save writes.
+/* plimsoll_tensors.h - tensors in files: safetensors, and files of torch.save.
  *
  * A path is a file, several files separated by commas, an index of shards (*.index.json), or a
  * folder with such files. PyTorch's files are zips with a pickle inside; nothing in it is executed.
@@ -40,7 +40,7 @@ PL_API pl_status pl_tensors_read(const pl_tensors *t, int i, pl_dtype as, void *
 /* One array of a file: .npy, the array `name` of an .npz file, the tensor `name` of a file as
  * above, or its only tensor. pl_array_file_read reads it whole in row-major order and converts the
  * elements to `as`; to has `bytes`, exactly as many as the elements take. PL_ERR_DATA: there is no
- * such array, or `as` has whole numbers and the array has not. */
+ * such array, or `as` is an integer type and the array has no integers. */
 PL_API pl_status pl_array_file_type(const char *path, const char *name, pl_type *type) PL_MUST_USE;
 PL_API pl_status pl_array_file_read(const char *path, const char *name, pl_dtype as, void *to,
                                     size_t bytes) PL_MUST_USE;

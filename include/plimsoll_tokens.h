@@ -7,8 +7,8 @@
  *     tokenizer.json                       the same in one file (model.vocab, model.merges)
  *
  * A text is cut into words as GPT-2 does (a space belongs to the word after it); within a word the
- * pair that comes first in the list is merged until no pair is in the list. Letters and digits
- * beyond ASCII are told apart by the C library's tables.
+ * pair that comes first in the list is merged until no pair is in the list. The C library's tables
+ * classify letters and digits beyond ASCII.
  */
 #ifndef PLIMSOLL_TOKENS_H
 #define PLIMSOLL_TOKENS_H
@@ -22,13 +22,13 @@ extern "C" {
 typedef struct pl_tokens pl_tokens;
 
 /* path: a folder, a vocab.json beside its merges.txt, or a tokenizer.json; NULL: tokens are the 256
- * bytes. PL_ERR_DATA names what is wrong with a file. */
+ * bytes. PL_ERR_DATA: a file is invalid; the message says why. */
 PL_API pl_status pl_tokens_open(const char *path, pl_tokens **out) PL_MUST_USE;
 PL_API void pl_tokens_close(pl_tokens *t);
 /* Number of tokens: every token is below it. */
 PL_API int32_t pl_tokens_count(const pl_tokens *t);
-/* Writes the tokens of n bytes of text to out, which has room for n, and their number. Any bytes
- * are text: those that are not UTF-8 are single characters. */
+/* Writes the tokens of n bytes of text to out, which has room for n, and their number. The text may
+ * have any bytes; bytes that are not UTF-8 are treated as single characters. */
 PL_API pl_status pl_tokens_encode(const pl_tokens *t, const char *text, size_t n, int32_t *out,
                                   int64_t *count) PL_MUST_USE;
 /* The bytes of a token; borrowed. *n is 0 for a number without a token. */
@@ -36,13 +36,13 @@ PL_API const char *pl_tokens_text(const pl_tokens *t, int32_t token, size_t *n);
 
 /* ---- files of token numbers ----------------------------------------------------------------
  * A text that another program has tokenised once: numbers of 2 or 4 bytes, little-endian, one after
- * the other. A file of llm.c begins with 256 numbers of 4 bytes: a magic number, which says how
- * wide tokens are, a version, the number of tokens, zeros. Tokens are read where a sample needs
- * them: a file of any size takes no memory. Reads may come from any thread. */
+ * the other. A file of llm.c begins with 256 numbers of 4 bytes: a magic number, which gives the
+ * width of tokens, a version, the number of tokens, zeros. Tokens are read when a sample needs
+ * them, so a file of any size takes no memory. Reads may come from any thread. */
 typedef struct pl_token_file pl_token_file;
 
 /* width: bytes per token of a file without a header, 2 or 4. limit, at most 2^31: every token must
- * be below it. PL_ERR_DATA names what is wrong with the file. */
+ * be below it. PL_ERR_DATA: the file is invalid; the message says why. */
 PL_API pl_status pl_token_file_open(const char *path, int width, int64_t limit,
                                     pl_token_file **out) PL_MUST_USE;
 PL_API void pl_token_file_close(pl_token_file *f);
@@ -69,8 +69,8 @@ typedef enum pl_tokenizer_kind {
 } pl_tokenizer_kind;
 typedef struct pl_tokenizer pl_tokenizer;
 
-/* Returns why tokenizers of this kind cannot be used here, with the package to install; NULL: they
- * can. The text is valid until the next call on this thread. */
+/* Returns the reason why tokenizers of this kind cannot be used on this machine, with the package
+ * to install; NULL: they can be used. The text is valid until the next call on this thread. */
 PL_API const char *pl_tokenizer_missing(pl_tokenizer_kind kind);
 /* path: the file, or a folder that has it under its usual name. PL_ERR_DATA names what is wrong
  * with a file; PL_ERR_UNSUPPORTED: pl_tokenizer_missing. */
@@ -79,9 +79,10 @@ PL_API pl_status pl_tokenizer_open(const char *path, pl_tokenizer_kind kind,
 PL_API void pl_tokenizer_close(pl_tokenizer *t);
 /* Number of tokens: every token is below it. */
 PL_API int32_t pl_tokenizer_count(const pl_tokenizer *t);
-/* Writes the tokens of n bytes of text to ids[0..length): start token, text, end token, padding.
- * Where they are more than length, the text is cut and the end token is kept. *count: the tokens
- * without padding, before the cut. length is at least 2. PL_ERR_DATA: the text is not UTF-8. */
+/* Writes the tokens of n bytes of text to ids[0..length): start token, text, end token, padding. If
+ * there are more than `length` tokens, the text is cut and the end token is kept. *count: the
+ * tokens without padding, before the cut. length is at least 2. PL_ERR_DATA: the text is not
+ * UTF-8. */
 PL_API pl_status pl_tokenizer_encode(const pl_tokenizer *t, const char *text, size_t n,
                                      int32_t *ids, int64_t length, int64_t *count) PL_MUST_USE;
 

@@ -20,11 +20,11 @@ extern "C" {
 #endif
 
 /* ---- sizes in messages ------------------------------------------------------------------- */
-/* Text of a size, "5.42 GB": in powers of 1000 where the budget that the user typed is a round
- * number of them (6GB), else in powers of 1024 ("5.05 GiB"). Returns buf. */
+/* Writes a size to buf and returns buf: "5.42 GB", in powers of 1000, if the user's budget is round
+ * in these units (6GB); otherwise "5.05 GiB", in powers of 1024. */
 PL_API const char *pl_bytes_text(uint64_t bytes, char *buf, size_t cap);
-/* Makes sizes follow a budget; pl_run_open does so with the key `memory`. A budget that is round in
- * neither changes nothing. */
+/* Selects the units of sizes in messages from a budget; pl_run_open calls it with the key `memory`.
+ * A budget that is a round number in neither unit changes nothing. */
 PL_API void pl_bytes_follow(uint64_t typed);
 PL_API bool pl_bytes_decimal(void);
 
@@ -49,7 +49,7 @@ PL_API pl_store *pl_run_store(const pl_run *r);
 /* ---- configurations of other programs --------------------------------------------------- */
 typedef struct pl_convert_info {
     const char *recipe;              /* recipe of the result */
-    int converted, skipped, unknown; /* keys of ours; their keys that need none; not known */
+    int converted, skipped, unknown; /* numbers of keys: set; not needed; unknown */
 } pl_convert_info;
 /* Converts a YAML or JSON file of another program (pl_recipe.foreign) to a configuration with
  * comments; the caller frees it with pl_text_free. recipe: NULL: recognised by the keys. */
@@ -62,35 +62,35 @@ PL_API pl_status pl_convert(const char *path, const char *recipe, pl_convert_inf
  * not enter a phase. */
 typedef struct pl_phase {
     const char *name;   /* "loo-2": the third repetition of loo */
-    int64_t steps;      /* at most; 0: key train.steps */
-    double epochs;      /* at most, passes over the data; 0: no such bound */
+    int64_t steps;      /* largest number; 0: key train.steps */
+    double epochs;      /* largest number of passes over the data; 0: no limit */
     const char *metric; /* the phase ends when this evaluation output passes bound; NULL: none */
     double bound;
     bool above;      /* true: ends above the bound; false: below */
-    bool ends_run;   /* if stop.patience ends the phase, no other phase follows */
+    bool ends_run;   /* when stop.patience ends the phase, the run ends, too */
     int start;       /* number of the phase whose weights it starts with; -1: fresh weights */
     bool all_state;  /* also takes over moments, averages and counters */
-    bool best;       /* hands on the weights of its best evaluation */
+    bool best;       /* its result is the weights of its best evaluation */
     int fold, folds; /* repetition; folds 0: the phase is not repeated */
 } pl_phase;
 PL_API int pl_run_phase_count(const pl_run *r); /* 0: the configuration has none */
 PL_API const pl_phase *pl_run_phase_at(const pl_run *r, int i);
 /* Returns the phase with that name or number; -1: none. */
 PL_API int pl_run_phase_find(const pl_run *r, const char *name);
-/* Makes the run phase i and applies its settings. Call it before pl_run_build. before: steps of all
- * earlier phases. */
+/* Turns the run into phase i: applies the settings of the phase. Call it before pl_run_build.
+ * before: steps of all earlier phases. */
 PL_API pl_status pl_run_enter(pl_run *r, int i, int64_t before) PL_MUST_USE;
 PL_API int pl_run_phase(const pl_run *r);            /* -1: none was entered */
 PL_API int64_t pl_run_steps_before(const pl_run *r); /* of the phases before */
-/* Writes the phase's weights, and its other state if a later phase asks for it, into the folder
- * dir, which is made. best: a model file to copy instead of the current weights; NULL: none. */
+/* Writes the phase's weights, and its other state if a later phase needs it, into the folder dir,
+ * which is created. best: a model file to copy instead of the current weights; NULL: none. */
 PL_API pl_status pl_run_hand_on(pl_run *r, const char *dir, const char *best) PL_MUST_USE;
 /* Lets pl_run_start read what pl_run_hand_on wrote to dir. Call it before pl_run_start. */
 PL_API pl_status pl_run_take_over(pl_run *r, const char *dir) PL_MUST_USE;
 /* Sets, after pl_run_start, the number of tensors that were taken over and the number of tensors of
  * the model. */
 PL_API void pl_run_taken(const pl_run *r, int *taken, int *of);
-/* Returns the last step of a started run, counted like pl_run_steps_done, if nothing ends it
+/* Returns the last step of a started run, counted like pl_run_steps_done; the run may end
  * earlier. */
 PL_API int64_t pl_run_last_step(const pl_run *r);
 
@@ -98,11 +98,11 @@ PL_API int64_t pl_run_last_step(const pl_run *r);
 /* Sets the options that pl_run_build compiles with. Call it before pl_run_build. */
 PL_API void pl_run_set_compile(pl_run *r, const pl_compile_opts *o);
 /* Builds, compiles and plans the programs. With key `memory` the plan recomputes, splits the batch
- * or takes trade-offs to fit. If no plan fits, this succeeds, and pl_run_memory_get(r).fits is
+ * or uses trade-offs to fit. If no plan fits, this succeeds, and pl_run_memory_get(r).fits is
  * false. */
 PL_API pl_status pl_run_build(pl_run *r) PL_MUST_USE;
-/* Searches the smallest budget; pl_run_memory_get then returns it as `minimum`. pl_run_build does
- * so itself when the given budget is too small. */
+/* Searches for the smallest budget; pl_run_memory_get then returns it as `minimum`. pl_run_build
+ * calls it when the given budget is too small. */
 PL_API pl_status pl_run_find_minimum(pl_run *r) PL_MUST_USE;
 PL_API const pl_program *pl_run_train_program(const pl_run *r);
 PL_API const pl_program *pl_run_eval_program(const pl_run *r); /* NULL if the recipe has none */
@@ -131,10 +131,11 @@ typedef struct pl_run_bucket {
 PL_API int pl_run_bucket_count(const pl_run *r);
 PL_API pl_run_bucket pl_run_bucket_at(const pl_run *r, int i);
 
-/* Returns the cache folder that is not used because others can write into it; NULL: none. */
+/* Returns the cache folder if it is not used because other users can write into it; NULL
+ * otherwise. */
 PL_API const char *pl_cache_warning(void);
-/* Returns why decoders run inside this process in spite of data.sandbox: auto; NULL: they do not,
- * or nothing has to be decoded. */
+/* Returns the reason why decoders run inside this process with data.sandbox: auto; NULL: decoders
+ * run in a sandbox, or nothing needs decoding. */
 PL_API const char *pl_decoder_warning(void);
 
 /* Reads the limits of this process on the CPU. Without the key `memory` the budget is then the
@@ -142,8 +143,8 @@ PL_API const char *pl_decoder_warning(void);
  * machine, container and process limits allow at all. sharers: processes of this run on the
  * machine. Call it before pl_run_build. */
 PL_API void pl_run_limit_host(pl_run *r, int sharers);
-/* Says that pl_run_start follows pl_run_build. The build then fails before it plans where the start
- * would fail because frozen weights are random and the data are real. Call it before
+/* Announces that pl_run_start follows pl_run_build. If the start would fail because frozen weights
+ * are random and the data are real, the build then fails before it plans. Call it before
  * pl_run_build. */
 PL_API void pl_run_will_start(pl_run *r);
 
@@ -154,11 +155,11 @@ typedef struct pl_run_memory {
     uint64_t total;        /* arena + state + overhead */
     uint64_t budget; /* key `memory`, at most the memory of a planned-for GPU; 0: none given */
     uint64_t asked;  /* key `memory` as it is given; 0: none given */
-    /* whose limit the budget is (pl_run_limit_host): "the free memory of this machine"; NULL: the
-     * budget was given, or there is none */
+    /* origin of a budget that was not given (pl_run_limit_host): "the free memory of this machine";
+     * NULL: the budget was given, or there is none */
     const char *limit;
     uint64_t minimum; /* smallest budget known to work; see pl_run_find_minimum */
-    /* The smallest budget was searched, so that minimum is the figure of `plimsoll plan`. */
+    /* true: `minimum` comes from a full search, as in `plimsoll plan`. */
     bool minimum_found;
     bool fits; /* total <= budget, or no budget */
 } pl_run_memory;
@@ -167,16 +168,16 @@ PL_API pl_run_memory pl_run_memory_get(const pl_run *r);
  * on a GPU the device memory that the driver reports. */
 PL_API uint64_t pl_run_used_bytes(pl_run *r);
 PL_API uint64_t pl_run_peak_used_bytes(pl_run *r);
-/* How a step's batch is split. effective is key `batch`, whatever the plan. */
+/* How a step's batch is split. `effective` is key `batch` in every plan. */
 typedef struct pl_run_split {
     int64_t micro, accumulate, effective;
     const char *coupled; /* why accumulate: auto does not split the batch; NULL: it may */
     int64_t ranks;       /* effective = micro * accumulate * ranks */
 } pl_run_split;
 PL_API pl_run_split pl_run_split_get(const pl_run *r);
-/* Returns the i-th trade-off (pl_recipe.smaller) that the plan takes, among the trade-offs that the
- * configuration leaves open (auto); NULL: no more. *without_ms: predicted step time without
- * trade-offs; 0: the plan would not fit without them. */
+/* Returns the i-th trade-off (pl_recipe.smaller) that the plan uses, of the trade-offs whose key is
+ * auto; NULL: no more. *without_ms: predicted step time without trade-offs; 0: the plan would not
+ * fit without them. */
 PL_API const pl_tradeoff *pl_run_tradeoff_at(const pl_run *r, int i, double *without_ms);
 /* Returns the predicted time of a whole step: all micro-batches and the update. */
 PL_API double pl_run_predicted_ms(const pl_run *r);
@@ -189,7 +190,8 @@ PL_API pl_status pl_run_start(pl_run *r) PL_MUST_USE;
 PL_API pl_session *pl_run_session(pl_run *r);
 /* Class names of a started run's labels; NULL: its data have none. */
 PL_API const pl_classes *pl_run_classes(const pl_run *r);
-/* After pl_run_start: what was read from weight files, as a table; NULL: nothing was. */
+/* After pl_run_start: returns a table of the weights that were read from files; NULL: no file was
+ * read. */
 PL_API const char *pl_run_start_note(const pl_run *r);
 /* The rows of that table for one weight file, for programs. */
 typedef struct pl_loaded_row {
@@ -198,11 +200,11 @@ typedef struct pl_loaded_row {
 } pl_loaded_row;
 typedef struct pl_loaded {
     const char *key, *path;      /* configuration key, and its value */
-    const char *naming, *prefix; /* convention of names, and what stands before each */
+    const char *naming, *prefix; /* convention of names, and the prefix before each name */
     int loaded, averages;
     pl_loaded_row missing, differs, left_over; /* differs: in shape */
 } pl_loaded;
-/* Returns file i of those that pl_run_start read; NULL after the last one. */
+/* Returns the i-th weight file that pl_run_start read; NULL after the last one. */
 PL_API const pl_loaded *pl_run_loaded(const pl_run *r, int i);
 /* After pl_run_start: a warning, as a sentence; NULL: none. Frozen weights are random, because the
  * data are generated or allow_random_frozen is true. Otherwise pl_run_start fails. */
@@ -245,12 +247,12 @@ typedef struct pl_input_stats {
     pl_type type;
     double min, max, mean, std;
 } pl_input_stats;
-/* Returns how many inputs there are at *out, after the first step; 0: the samples are made up by
- * the recipe. */
+/* Sets *out to the statistics and returns the number of inputs, after the first step; 0: the recipe
+ * generates its samples. */
 PL_API int pl_run_first_batch(const pl_run *r, const pl_input_stats **out);
 
-/* Lets the message of PL_ERR_NUMERIC name the first value that was not finite, and fails a step
- * that leaves such a number in the weights. Slow. Call it before or after pl_run_start. */
+/* Makes the message of PL_ERR_NUMERIC name the first value that was not finite, and makes a step
+ * fail that leaves such a number in the weights. Slow. Call it before or after pl_run_start. */
 PL_API void pl_run_trace_nan(pl_run *r, bool on);
 
 /* Trains for about so many seconds and adds the time of each kernel to this device's table, from
@@ -261,9 +263,9 @@ PL_API pl_status pl_run_measure(pl_run *r, double seconds, int *steps, int *unit
                                 double *waited) PL_MUST_USE;
 /* Trains for about so many seconds and compares the time of each kernel with the time that the plan
  * predicted. *text lists the kernels for which they differ by more than `factor`, a line each, and
- * the table gets the times of all kernels, so that the next plan predicts from them; if *waited
- * (as above) is above PL_TIMES_BUSY, the table is unchanged. *text is NULL, and the table is
- * unchanged, where there are none. Free *text with pl_text_free, and the run. */
+ * the table gets the times of all kernels, so that the next plan predicts from them; if *waited (as
+ * above) is above PL_TIMES_BUSY, the table is unchanged. *text is NULL, and the table is unchanged,
+ * when no kernel differs that much. Free *text with pl_text_free, and the run. */
 PL_API pl_status pl_run_check_times(pl_run *r, double seconds, double factor, double *waited,
                                     char **text) PL_MUST_USE;
 /* Times common kernels in common sizes on the CPU and adds them to its table; takes some seconds.
@@ -314,21 +316,21 @@ typedef struct pl_eval_info {
 PL_API pl_status pl_run_eval(pl_run *r, pl_eval_info *info) PL_MUST_USE;
 /* Sets a function that evaluations call with the samples done; NULL: none. */
 PL_API void pl_run_set_progress(pl_run *r, pl_progress_fn progress, void *ctx);
-/* Limits the run to its evaluation and sampling programs and the weights that these read, from the
- * model file `init_from`, which may hold others. The run takes no steps. accumulate: micro-batches
- * of a batch in training, so that scores are the same; 0: key `accumulate`, else 1. Call it between
- * opening and building. */
+/* Limits the run to its evaluation and sampling programs and the weights that they read from the
+ * model file `init_from`. The file may have further weights. The run takes no steps. accumulate:
+ * micro-batches of a batch in training, so that scores are the same; 0: key `accumulate`, else 1.
+ * Call it between opening and building. */
 PL_API pl_status pl_run_eval_only(pl_run *r, int64_t accumulate) PL_MUST_USE;
 
 /* ---- predictions ------------------------------------------------------------------------ */
 /* Limits the run to the programs of the recipe's predictions (pl_recipe.predict) and the weights
- * that these read, from the model file `init_from`. PL_ERR_CONFIG when the recipe has none. Call it
- * between opening and building. Where the budget is too small for key `batch`, fewer samples are
- * taken at a time. */
+ * that they read from the model file `init_from`. PL_ERR_CONFIG when the recipe has no predictions.
+ * Call it between opening and building. If the budget is too small for key `batch`, the run
+ * computes fewer samples at a time. */
 PL_API pl_status pl_run_predict_only(pl_run *r) PL_MUST_USE;
 typedef struct pl_predict_opts {
     const char *input, *out, *prompt; /* NULL: not given */
-    /* Told of the samples done, of total (0: unknown); may be NULL. */
+    /* Called with the number of samples done and the total (0: unknown); may be NULL. */
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *ctx;
 } pl_predict_opts;
@@ -342,7 +344,7 @@ typedef struct pl_predict_info {
 PL_API pl_status pl_run_predict(pl_run *r, const pl_predict_opts *o,
                                 pl_predict_info *info) PL_MUST_USE;
 
-/* Early stopping (keys stop.*): tells whether the run has stopped improving. Call it after every
+/* Early stopping (keys stop.*): decides whether the run has stopped improving. Call it after every
  * evaluation. Its memory is a slot of the store, so a resumed run decides like a run that was never
  * interrupted. */
 typedef struct pl_verdict {
@@ -371,8 +373,8 @@ PL_API const pl_program *pl_run_sample_program(const pl_run *r); /* NULL if ther
  * Evaluations count from the first update at the full rate on: not during the warm-up. */
 PL_API bool pl_run_plateau(pl_run *r, double metric);
 
-/* Number of files of the data set that are not read, because they are no images of a format that is
- * read; buf gets them by kind, "8 .heic, 2 .mp4". The run is started. */
+/* Returns the number of files of the data set that are not read because their format is not
+ * supported; buf gets their numbers by ending, "8 .heic, 2 .mp4". The run is started. */
 PL_API int64_t pl_run_skipped_files(const pl_run *r, char *buf, size_t cap);
 /* Images that data.on_bad=skip or quarantine has replaced, and their names; NULL past the end. Call
  * them between steps only. */
@@ -390,7 +392,7 @@ typedef struct pl_data_file {
     bool eval;
 } pl_data_file;
 typedef struct pl_data_summary {
-    int64_t files, bad, eval, ignored; /* ignored: files of other formats, which are not read */
+    int64_t files, bad, eval, ignored; /* ignored: files of unsupported formats */
     int classes, shards;
     uint64_t bytes;
     char skipped[256]; /* the ignored files by kind: "8 .heic, 2 .mp4" */
@@ -430,7 +432,7 @@ typedef struct pl_export_opts {
     const char
         *dtype;   /* "f32", "f16", "bf16", "f64": of floating-point tensors; NULL: the slots' */
     bool frozen;  /* form plimsoll: frozen networks too */
-    int64_t step; /* number of steps done, for files that tell it */
+    int64_t step; /* number of steps done, for files that store it */
     const char *program; /* form onnx: the program to write; NULL: see pl_run_onnx_only */
 } pl_export_opts;
 typedef struct pl_export_info {
@@ -442,8 +444,8 @@ typedef struct pl_export_info {
     uint64_t bytes;          /* of tensors */
     int draws;               /* form onnx: draws of random numbers that became inputs */
 } pl_export_info;
-/* Whether the recipe has this form itself; form onnx of other recipes writes one of their programs
- * with its weights. */
+/* Returns whether the recipe declares this form. Without a declaration, form onnx writes one of the
+ * recipe's programs with its weights. */
 PL_API bool pl_run_has_form(const pl_run *r, const char *form);
 /* Limits a run that is not yet built to one program without gradients, for form onnx; samples are
  * not read. program: "predict" or another program of the recipe's predictions, "eval" or "sample";
@@ -452,7 +454,7 @@ PL_API pl_status pl_run_onnx_only(pl_run *r, const char *program) PL_MUST_USE;
 PL_API pl_status pl_run_export(pl_run *r, const pl_export_opts *o,
                                pl_export_info *info) PL_MUST_USE;
 
-/* ---- replay: does this engine agree with a PyTorch program? --------------------------------
+/* ---- replay: comparison with a PyTorch program --------------------------------
  * dir is what bench/peers/bench.py --dump wrote. */
 typedef struct pl_replay_opts {
     const char *config; /* NULL: chosen by the dump's workload name */

@@ -18,9 +18,9 @@ PL_API const void *pl_session_output_of(pl_session *s, const pl_program *p, cons
  * devices. Waits for the run. */
 PL_API double pl_session_device_ms(pl_session *s, const pl_program *p, int ago);
 
-/* Adds a program to a running session, for example a larger bucket. The arena grows to what the
- * program needs, on a GPU without a copy; slots keep their values, outputs of earlier runs are
- * lost. The program must use the store of the session, without new slots, and its device. */
+/* Adds a program to a running session, for example a larger bucket. The arena grows to the size
+ * that the program needs, on a GPU without a copy; slots keep their values, outputs of earlier runs
+ * are lost. The program must use the store of the session, without new slots, and its device. */
 PL_API pl_status pl_session_add(pl_session *s, pl_program *p) PL_MUST_USE;
 
 /* Sums of squares of chunks of consecutive elements, [chunks] in f32 (f64 of f64); a GPU sums the
@@ -52,8 +52,8 @@ PL_API pl_status pl_session_profile(pl_session *s, bool on) PL_MUST_USE;
 PL_API pl_status pl_session_profile_text(const pl_session *s, const pl_program *p, int rows,
                                          char **text) PL_MUST_USE;
 
-/* Finds numbers that are not finite. When on, later runs go kernel by kernel and every value is
- * checked after it is written. pl_session_found names the first value that was not finite (NULL:
+/* Finds numbers that are not finite. When on, later runs execute kernel by kernel and check every
+ * value after it is written. pl_session_found names the first value that was not finite (NULL:
  * none; borrowed). pl_session_bad_slot sets the first slot with such a number, or -1. */
 PL_API void pl_session_watch(pl_session *s, bool on);
 PL_API const char *pl_session_found(const pl_session *s);
@@ -78,7 +78,7 @@ PL_API pl_status pl_pack_file(const char *in, const char *out, uint64_t capacity
 
 /* Runs the recompute planner alone on a trace of operations (format: src/plan/files/trace.h). The
  * budget is a share of the peak of the trace. seconds: search time after the first plan, 0 for a
- * short search. In a sweep the overhead never rises with the budget; a share that does not fit has
+ * short search. In a sweep the overhead never rises with the budget; a share that does not fit gets
  * an overhead of 0. A checker that shares no code with the planner replays every plan.
  * pl_plan_trace returns PL_ERR_FIT when nothing fits; out (NULL: none): file for the plan, with a
  * line `C op` for each op that is computed and `D tensor` for each storage that is freed. */

@@ -141,7 +141,8 @@ void pl_cgroup_read(const char *self, const char *root, pl_cgroup *out)
 /* ---- of this process ------------------------------------------------------------------------ */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pl_cgroup own;
-static int current_file = -1, stat_file = -1; /* what the group holds, and of that, file contents */
+/* memory of the group, and the part of it that is file contents */
+static int current_file = -1, stat_file = -1;
 
 static int open_in_group(const char *v1, const char *v2)
 {

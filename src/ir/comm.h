@@ -1,4 +1,4 @@
-/* comm.h - how ranks reach each other: one primitive that collectives are made of.
+/* comm.h - how ranks reach each other: the one primitive of all collectives.
  *
  * `size` ranks run the same list of calls. A collective kernel fills `send` and `recv`, one parcel
  * per rank, and calls exchange: the bytes of send[r] arrive in rank r's recv[own rank]. The kernel

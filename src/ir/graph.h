@@ -2,12 +2,12 @@
  *
  * Values and nodes live in two arrays addressed by dense ids (0 is "none"); any analysis is a plain
  * array indexed by id. Nodes are in creation order, which is a topological order: inputs of a node
- * have smaller ids. Value (type), node (op) and buffer (offset in a plan) are three things; a
- * graph knows nothing of buffers.
+ * have smaller ids. Value (type), node (op) and buffer (offset in a plan) are three things; a graph
+ * has no buffers.
  *
  * Invariants, checked by verify.c
  *   G1  every input of node n is an output of a node with a smaller id
- *   G2  types of outputs are what the op's infer says of the inputs
+ *   G2  types of outputs are the types that the op's infer computes from the inputs
  *   G3  a slot is assigned at most once, with a value of the slot's type
  *   G4  names of inputs are unique, and so are names of outputs
  */

@@ -31,7 +31,7 @@ typedef struct pl_kernel {
     /* Optional: *prep (released with release) and *work_bytes; both stay 0 when absent. */
     pl_status (*prepare)(const pl_call *c, void **prep, size_t *work_bytes);
     void (*release)(void *prep);
-    /* Fills every output element. Allocates nothing, whatever the inputs. */
+    /* Fills every output element. Allocates nothing, for any inputs. */
     pl_status (*run)(const pl_call *c);
 } pl_kernel;
 

@@ -1,4 +1,4 @@
-/* op.h - the op descriptor: everything the engine knows about an op, in one const struct.
+/* op.h - the op descriptor: all facts about an op, in one const struct.
  *
  * An op is one file in ops/: attributes, shape rule, gradient, cost, kernels, test cases. Passes
  * and the planner see an op only through this struct; no other code asks which op a node has.
@@ -76,7 +76,7 @@ typedef enum pl_work {
     PL_WORK_ATTENTION_BACK,
     PL_WORK_TAPS,    /* depthwise windows: m positions, n channels, k taps; the gradient of filters
                         sums over positions, so m and k change places there */
-    PL_WORK_CHAIN,   /* m sequential stages: each waits for the one before it */
+    PL_WORK_CHAIN,   /* m sequential stages: each waits for the previous one */
     PL_WORK_CONV_DX, /* as the product it is: m positions, n channels times taps, k channels out */
     PL_WORK_CONV_DW  /* m channels out, n channels times taps, k positions */
 } pl_work;
@@ -131,7 +131,7 @@ enum pl_op_flags {
 };
 
 /* What mixed precision (pass/precision.c) does with an f32 op. Maps and reductions need no entry:
- * they compute in f32 whatever dtype their operands are stored in. */
+ * they compute in f32, for every dtype of the operands. */
 enum pl_op_width {
     PL_WIDTH_FULL,  /* stays in f32 */
     PL_WIDTH_LOW,   /* 16-bit operands and results, f32 sums: products, convolutions */

@@ -22,7 +22,7 @@ typedef enum pl_scalar_fn {
 
 /* Returns the number of operands: 1 to 3; 0 for NONE and for numbers that are not a function. */
 int pl_scalar_arity(pl_scalar_fn fn);
-/* Returns whether the result is a bool whatever the operands are. */
+/* Returns whether the result is a bool for all operands. */
 bool pl_scalar_gives_bool(pl_scalar_fn fn);
 /* Returns the name of scalar.def, "cast", or "none". The string is static. */
 const char *pl_scalar_name(pl_scalar_fn fn);

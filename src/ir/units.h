@@ -3,7 +3,7 @@
  * A unit is one kernel call: a single node through its op's kernel, or a fused group
  * (group/fused.h). A value that is used only inside its unit has no buffer. Sources and effects
  * (input, state, assign, output) and nodes that no effect needs are in no unit. A view node (its
- * output is its input's bytes) is a unit of its own that runs nothing.
+ * output is its input's bytes) is a separate unit that runs no kernel.
  *
  * A group may begin with a product (group/product.h).
  *

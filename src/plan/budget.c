@@ -75,7 +75,7 @@ static pl_status need_search(pl_budget *b)
     return new_search(b, b->levels != NULL, &b->search);
 }
 
-/* Stores what the search knows about the minimum. */
+/* Stores the facts that the search has about the minimum. */
 static void note_minimum(pl_budget *b)
 {
     const pl__search *f = b->search;
@@ -107,7 +107,7 @@ static pl_status search_plan(pl_budget *b, uint64_t arena_budget, pl_expanded_pl
     return rc;
 }
 
-/* Plans the marked segments as marked, whatever the budget. */
+/* Plans the marked segments exactly as marked, for every budget. */
 static pl_status run_segments(pl_budget *b, pl_expanded_plan **out)
 {
     const pl_plan *all = b->base.keep_all;

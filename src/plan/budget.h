@@ -8,12 +8,12 @@
  * The keep-all plan is used whenever it fits. Below its size the recompute planner
  * (recompute/recompute.h) proposes lists of units in which some run more than once, core/expand.h
  * makes a graph of such a list, core/plan.h packs it, and the cheapest list whose packed arena is
- * within the budget wins. rt/process_budget.h says what a budget of the whole process leaves to the
- * arena.
+ * within the budget wins. rt/process_budget.h computes the arena's share of a budget for the whole
+ * process.
  *
- * A plan that recomputes has a graph of its own, in host memory. Where the arena is host memory too
- * (pl_budget_count_plans), a plan takes its arena plus this graph: that sum, its size, is then what
- * budgets limit and what the minimum is about. The keep-all plan takes its arena only.
+ * A plan that recomputes has a separate graph, in host memory. Where the arena is host memory too
+ * (pl_budget_count_plans), a plan takes its arena plus this graph: budgets then limit that sum, and
+ * the minimum refers to it. The keep-all plan takes its arena only.
  */
 #ifndef PL_PLAN_BUDGET_H
 #define PL_PLAN_BUDGET_H
@@ -100,7 +100,7 @@ pl_budget_figures pl_budget_figures_get(const pl_budget *b);
 
 /* Frees what only searches need; the plan and the figures stay, except asked and packed. */
 void pl_budget_trim(pl_budget *b);
-/* The same between two searches with levels: a few lists stay that the next search asks for
+/* The same between two searches with levels: a few lists stay, because the next search uses them
  * again. */
 void pl_budget_pause(pl_budget *b);
 

@@ -87,7 +87,7 @@ typedef struct pl__search {
     uint32_t fastest_list; /* of the last estimate with levels, see budget_levels.c; 0: none fits */
 } pl__search;
 
-/* Returns PL_ERR_STOPPED once opts->stop is set; what a search finds after that must not be
+/* Returns PL_ERR_STOPPED once opts->stop is set; results of a search after that must not be
  * used. */
 pl_status pl__search_stopped(const pl__search *f) PL_MUST_USE;
 
@@ -102,7 +102,7 @@ typedef struct pl__pack_limits {
 } pl__pack_limits;
 extern const pl__pack_limits pl__no_limits;
 
-/* Asks the recompute planner the question in `want`. *found is NULL when no plan exists. */
+/* Calls the recompute planner with the problem in `want`. *found is NULL when no plan exists. */
 pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want,
                             pl__candidate **found) PL_MUST_USE;
 /* Sets c->held and c->peak. */
@@ -113,7 +113,7 @@ pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pa
 /* The same into f->packed, and sets c->arena: the candidate packed last is often requested next. An
  * arena of at most `fits` bytes need not be small; 0: as small as possible. */
 pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, uint64_t fits) PL_MUST_USE;
-/* Plans the given list of unit ids, whatever its arena; see pl_expand. */
+/* Plans the given list of unit ids, for any size of the arena; see pl_expand. */
 pl_status pl__plan_of_list(const pl_budget_base *base, const uint32_t *list, uint32_t n,
                            pl_expanded_plan **out) PL_MUST_USE;
 void pl__expanded_plan_free(pl_expanded_plan *t); /* NULL is fine */

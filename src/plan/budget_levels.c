@@ -6,17 +6,17 @@
  * target, the fastest lists with smaller targets, too. The fastest options are planned, in order,
  * until one is within the budget and no other is estimated to be faster.
  *
- * The schedule knows in-place reuse and gaps between buffers only roughly. So an option is
+ * The schedule estimates in-place reuse and gaps between buffers only roughly. So an option is
  * scheduled with a smaller target until the measured bytes fit. Where none of them does, the plan
  * with the smallest size is made, as for the minimum: no budget above the minimum is refused.
  *
- * Small programs have a search of their own (budget_small.c); its plan wins where it is faster.
+ * Small programs have a separate search (budget_small.c); its plan wins where it is faster.
  *
  * Invariant: the plan was packed within the budget and passed pl_plan_check. The lists and most
- * targets do not depend on the budget, so a larger budget considers most of what a smaller one
- * does. Cost: a question to the recompute planner for each list, without search, an estimate for
- * each option, some expansions and packings; for the minimum three packings, and three for each of
- * two lists where a level below the device is full.
+ * targets do not depend on the budget, so a larger budget considers most of the plans that a
+ * smaller budget considers. Cost: a question to the recompute planner for each list, without
+ * search, an estimate for each option, some expansions and packings; for the minimum three
+ * packings, and three for each of two lists where a level below the device is full.
  */
 #include "base/sys.h"
 #include "plan/budget_levels_int.h"
@@ -119,7 +119,7 @@ static uint64_t held_of(const pl__levels_search *s, const pl_expanded_plan *t)
     return pl_expanded_plan_bytes(t) + tables;
 }
 
-/* Returns what a budget leaves to the arena of a plan, at least 1. */
+/* Returns the bytes that a budget leaves for the arena of a plan, at least 1. */
 static uint64_t arena_left(const pl__levels_search *s, const pl_expanded_plan *t)
 {
     uint64_t held = held_of(s, t);
@@ -260,7 +260,7 @@ pl_status pl__levels_estimate(pl__levels_search *s, uint32_t list, uint64_t targ
     return rc;
 }
 
-/* What is known about a list. */
+/* The known figures of a list. */
 typedef struct known {
     double ns;
     bool bare;
@@ -478,7 +478,7 @@ static pl_status find_smallest(pl__levels_search *s, enum pl_checkpointing how, 
     return PL_OK;
 }
 
-/* The same, and frees what the search held. *far: see is_far. */
+/* The same, and frees the memory of the search. *far: see is_far. */
 static pl_status smallest(pl__levels_search *s, enum pl_checkpointing how, uint64_t bound,
                           bool *far)
 {

@@ -1,7 +1,7 @@
 /* budget_levels_mix.c - plans that recompute a part of what does not fit and move the rest.
  *
- * The lists of budget_lists.c are far apart: the next one recompute a sixth of the bytes more. A
- * plan in which no unit waits for a move has the least recompute that the channels allow, and that
+ * The lists of budget_lists.c differ much: the next one recompute a sixth of the bytes more. A plan
+ * in which no unit waits for a move has the least recompute that the channels allow, and that
  * amount is usually between two lists. Here recompute is undone in small steps, from a list that
  * recomputes more; moves take the bytes over. The fastest list by estimate is planned.
  *

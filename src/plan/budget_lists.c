@@ -27,7 +27,7 @@ static pl_status add_graph(pl__levels_search *s, uint32_t list, pl_expanded_plan
     return cost ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* The keep-all order needs no expansion of its own. */
+/* The keep-all order needs no expansion. */
 pl_status pl__levels_add_keep_all(pl__levels_search *s)
 {
     const pl_budget_base *b = s->f->base;
@@ -97,7 +97,7 @@ uint64_t pl__levels_asked(const pl__search *f, uint32_t k)
     return asked;
 }
 
-/* Asks for list k, once. */
+/* Computes list k, once. */
 static pl_status ask_list(pl__search *f, uint32_t k, const pl__level_list **out)
 {
     pl__level_list *l = &f->lists[k];

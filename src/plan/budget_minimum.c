@@ -1,16 +1,16 @@
 /* budget_minimum.c - the smallest arena for which a plan is found.
  *
  * The recompute planner descends by bisection, plan by plan (pl_recompute_descend). Each plan is
- * smaller than the one before; a caller that needs at most `enough` bytes ends the descent early.
- * The last plan is packed, and its arena is the minimum.
+ * smaller than the previous plan; a caller that needs at most `enough` bytes ends the descent
+ * early. The last plan is packed, and its arena is the minimum.
  *
  * Invariant: f->minimum is the arena of a plan that was packed and checked, or of the keep-all
  * plan. Cost: about 24 plans and one packing; seconds for some thousand units.
  *
- * Example, with the program of budget_search.c (keep-all 12 MB, bound 8 MB): the descent asks for
- * any plan and gets the keep-all plan, then for 10 MB, 9 MB, 8.5 MB and so on, halving the distance
- * to the bound until 1/400 of it is left. Each time it gets A B C D A E. That list packs in 8 MB:
- * the minimum. pl_budget_minimum(b, 10 MB, ..) would have ended with the second plan.
+ * Example, with the program of budget_search.c (keep-all 12 MB, bound 8 MB): the descent starts
+ * with the keep-all plan, then plans for 10 MB, 9 MB, 8.5 MB and so on, halving the distance to the
+ * bound until 1/400 of it is left. Each time it gets A B C D A E. That list packs in 8 MB: the
+ * minimum. pl_budget_minimum(b, 10 MB, ..) would have ended with the second plan.
  */
 #include "plan/budget_int.h"
 

@@ -11,8 +11,8 @@
  * slot is never dropped. If a recomputed unit reads an old value after the update, the new value
  * must live in the arena: the true peak counts that.
  *
- * The bound: inputs exist before the first unit, and each unit needs what it reads and writes.
- * Cost: linear in units, reads and writes, plus one replay of the keep-all order.
+ * The bound: inputs exist before the first unit, and each unit needs the buffers that it reads and
+ * writes. Cost: linear in units, reads and writes, plus one replay of the keep-all order.
  */
 #include "plan/budget_int.h"
 #include "plan/core/segment.h"
@@ -102,7 +102,7 @@ static pl_status find_order(pl__search *f)
         start[after[t] + 1]++;
     }
     for (uint32_t i = 1; i <= n + 1; i++) start[i] += start[i - 1];
-    for (int ends = 0; ends < 2; ends++) /* a unit, then those that were moved behind it */
+    for (int ends = 0; ends < 2; ends++) /* a unit, then the units that were moved behind it */
         for (uint32_t i = 0; i < n; i++) {
             uint32_t t = q->unit_number[list[i]];
             if (early[t] == (ends != 0)) f->order[start[after[t]]++] = list[i];

@@ -334,7 +334,7 @@ static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *
     pl__expanded_plan_free(best->plan);
     *best = (choice){0};
     f->chosen = 0;
-    /* the reported minimum is a limit: what is below it is refused in every process */
+    /* the reported minimum is a limit: every process refuses a budget below it */
     if (f->knows_minimum && budget < f->minimum) return PL_OK;
     return solve_near_minimum(f, budget, effort, best);
 }

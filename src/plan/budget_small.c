@@ -1,6 +1,6 @@
 /* budget_small.c - plans with moves of small programs, by a joint search (levels/small.h).
  *
- * The search does not know gaps between buffers. Where its plans do not pack within the budget, it
+ * The search ignores gaps between buffers. Where its plans do not pack within the budget, it
  * searches again with a smaller arena. */
 #include "base/sys.h"
 #include "plan/budget_levels_int.h"

@@ -1,6 +1,6 @@
 /* calibrate.h - expected times of a program's units, and measuring them.
  *
- * A unit's time comes from the first source that knows it:
+ * A unit's time comes from the first source that has it:
  *   measured    the device's table of times (plan/cost/cost_table.h) has this very unit, or the
  *               device timed the kernel when it chose it (pl_exec.measured_ns)
  *   calibrated  the table has units of the same kind
@@ -37,8 +37,8 @@ pl_status pl_measure_new(pl_session *s, int most, pl_measure **out) PL_MUST_USE;
  * the thread that runs the programs. */
 void pl_measure_take(pl_measure *m);
 /* Returns the share of the time in which threads of the samples that count waited for a core that
- * other programs held; 0 for a device with a clock of its own. Samples above PL_TIMES_BUSY do
- * not count, unless fewer than three are below; then the three quietest count. */
+ * other programs held; 0 for a device with its own clock. Samples above PL_TIMES_BUSY do not count,
+ * unless fewer than three are below; then the three quietest count. */
 double pl_measure_waited(const pl_measure *m);
 /* Replaces pl_sys_waited_ns in measurements, for tests; NULL restores it. */
 void pl_measure_set_waited(uint64_t (*waited_ns)(void));

@@ -17,14 +17,14 @@
  *
  * The upload of run n + 1 may overlap the units of run n. So there are two host blocks, used
  * alternately (`side` is 0 or 1), and uploads go to the stage, because run n still uses the arena.
- * Outputs go to two mirrors, so that the host can read those of run n while run n + 1 works.
+ * Outputs go to two mirrors, so that the host can read the outputs of run n while run n + 1 works.
  */
 #ifndef PL_RT_DEVICE_H
 #define PL_RT_DEVICE_H
 
 #include "ir/units.h"
 
-/* A prepared unit: its kernel, what the kernel keeps between runs, and its scratch size. */
+/* A prepared unit: its kernel, the kernel's data between runs, and its scratch size. */
 typedef struct pl_exec {
     const pl_kernel *kernel;
     void *prep;
@@ -46,7 +46,7 @@ static inline const pl_kernel *pl_kernel_choose(const pl_kernel *list, const pl_
     return found;
 }
 
-/* Releases what the kernel keeps; a zeroed exec is allowed. */
+/* Releases the kernel's data; a zeroed exec is allowed. */
 static inline void pl_exec_discard(pl_exec *e)
 {
     if (e->kernel && e->kernel->release && e->prep) e->kernel->release(e->prep);
@@ -80,7 +80,7 @@ typedef struct pl_transfer {
     size_t bytes;
 } pl_transfer;
 
-/* What a captured program runs and moves. All pointers outlive the captured program. */
+/* The kernels and copies of a captured program. All pointers outlive the captured program. */
 typedef struct pl_capture_plan {
     const pl_bound_unit *units;
     const pl_transfer *in, *out;
@@ -241,7 +241,8 @@ double pl_gpu_unit_ns(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
 double pl_gpu_expected_ns(const pl_device *dev, const pl_graph *g, const pl_unit *u, pl_dtype dtype,
                           const pl_device_mode *mode);
 void pl_gpu_copy_ns(const pl_device *dev, double *fixed, double *per_byte);
-/* Whether the GPU is a Hopper, for which there are kernels of products with what follows them. */
+/* Whether the GPU is a Hopper, which has kernels for products with the operations that follow
+ * them. */
 bool pl_gpu_joins_products(const pl_device *dev);
 uint64_t pl_gpu_scratch_bytes(const pl_device *dev, const pl_cost *cost, pl_dtype dtype,
                               const pl_device_mode *mode);

@@ -197,7 +197,7 @@ void pl_cpu_model(char *out, size_t cap)
              pl_cpu_vectors());
 }
 
-/* What the machine has and, in a container, what the container may take of it. */
+/* The memory of the machine and, in a container, the limit of the container. */
 static bool cpu_memory(const char *name, uint64_t *total, uint64_t *available)
 {
     (void)name;

@@ -1,10 +1,10 @@
 /* device_profile.c - GPUs that are not installed: devices that plan and cannot run.
  *
- * Units are those of the CUDA device (pass/fuse/fuse.h). Memory, times and the scratch of kernels
- * come from the model's published figures (gpu_cost.c), the scratch by the same functions that the
- * kernels call (plan/cost/kernel_sizes.h). Groups are split into passes, and allow in-place
- * results, by the function that the code generator calls (plan/cost/group_passes.h). So planning
- * for a GPU needs neither the GPU nor its driver.
+ * Units are the same as on the CUDA device (pass/fuse/fuse.h). Memory, times and the scratch of
+ * kernels come from the model's published figures (gpu_cost.c), the scratch by the same functions
+ * that the kernels call (plan/cost/kernel_sizes.h). Groups are split into passes, and allow
+ * in-place results, by the function that the code generator calls (plan/cost/group_passes.h). So
+ * planning for a GPU needs neither the GPU nor its driver.
  */
 #include "base/sys.h"
 #include "ir/group/product.h"

@@ -1,8 +1,8 @@
 /* find_nonfinite.c - finds the first value that is not finite.
  *
  * A watched session runs its programs unit by unit and checks every float value as soon as it is
- * written, so it names the value where the numbers went wrong, not a later value that they spread
- * to. This is for debugging: a step takes several times as long.
+ * written, so it names the value where the first wrong number appeared, not a later value. This is
+ * for debugging: a step takes several times as long.
  */
 #include "base/dtype.h"
 #include "plimsoll_unstable.h"

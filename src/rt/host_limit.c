@@ -1,7 +1,7 @@
 /* host_limit.c - see host_limit.h.
  *
- * A limit of address space counts mappings, not resident pages: what the run maps besides its
- * plan (stacks of threads, tables of libraries) is taken off.
+ * A limit of address space counts mappings, not resident pages: memory that the run maps besides
+ * its plan (stacks of threads, tables of libraries) is subtracted.
  */
 #include "rt/host_limit.h"
 

@@ -6,7 +6,7 @@
 
 /* Bytes of the whole process, as --memory counts them. */
 typedef struct pl_host_limit {
-    uint64_t free_bytes; /* with what is free at this moment; 0: unknown */
+    uint64_t free_bytes; /* with the memory that is free at this moment; 0: unknown */
     uint64_t most_bytes; /* with everything that the limits allow, swap included; 0: unknown */
     const char *free_why, *most_why; /* whose limit it is, static text: "the free memory of ..." */
 } pl_host_limit;

@@ -49,7 +49,7 @@ static void keep_below(const job *j, int64_t at, int64_t n, const double *v)
             pl_elem_set(j->dtype, j->base, at + i, j->init.a);
 }
 
-/* Draws again into `drawn`, with other seeds, what is outside the bounds. Where the bounds exclude
+/* Redraws numbers outside the bounds into `drawn`, with other seeds. Where the bounds exclude
  * nearly all of the distribution, the nearest bound replaces what no draw of TRIES could. */
 static void keep_within(const job *j, int64_t at, int64_t n, float *drawn, double *v)
 {

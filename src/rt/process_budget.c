@@ -5,7 +5,8 @@
  * that recomputes takes its graph's host memory besides its arena, and searches limit the sum.
  *
  * While the planner searches, neither arena nor state is mapped: the search uses the memory that
- * they will take later. A budget below what a search takes has only the keep-all plans.
+ * they will take later. With a budget that is too small for a search, only the keep-all plans are
+ * tried.
  *
  * Invariant: where `fits` is reported, arena + state + overhead <= budget. Cost: one search per
  * program that does not fit; more only where several programs recompute.
@@ -80,8 +81,8 @@ static void note_peak(pl_process_budget *b)
     if (used > b->plan_peak) b->plan_peak = used;
 }
 
-/* Prepares a program's next search. Half of what the process may still take is for candidate
- * lists. */
+/* Prepares a program's next search. Candidate lists may use half of the memory that the process has
+ * left. */
 static void limit_search(const pl_process_budget *b, int i, uint64_t room)
 {
     pl_budget *one = pl_program_budget(b->programs[i]);
@@ -195,8 +196,8 @@ pl_status pl_process_minimum(pl_process_budget *b, uint64_t *bytes)
 }
 
 /* ---- plans for a budget ----------------------------------------------------------------- */
-/* Plans the programs that do not fit the room, each within what the plans of the others leave.
- * *done: all fit. */
+/* Plans the programs that do not fit the room, each within the memory that the plans of the other
+ * programs leave. *done: all fit. */
 static pl_status plan_each(pl_process_budget *b, uint64_t room, bool *done)
 {
     *done = true;

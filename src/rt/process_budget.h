@@ -37,9 +37,11 @@ pl_budget *pl_program_budget(const pl_program *p);
 
 /* Host memory of a program with its keep-all plan. */
 typedef struct pl_program_held {
-    uint64_t bytes;           /* graph, units, kernels, plan, and what a session binds; counted */
+    /* graph, units, kernels, plan, and the tables that a session binds; counted */
+    uint64_t bytes;
     uint64_t library_kernels; /* kernels whose memory belongs to a library and is not in bytes */
-    uint64_t search_bytes;    /* the most that a search for another plan takes, and gives back */
+    /* largest memory of a search for another plan, which is freed afterwards */
+    uint64_t search_bytes;
 } pl_program_held;
 pl_program_held pl_program_held_get(const pl_program *p);
 
@@ -52,7 +54,7 @@ typedef struct pl_process_budget {
     bool on_host;   /* host memory is counted, including memory of plans and searches */
     uint64_t state_bytes, later_bytes;
     uint64_t held_bytes; /* host: see above. It includes no plan that recomputes */
-    /* host: what the program took until now. No total that is told is below start_bytes; a budget
+    /* host: the memory of the program until now. No reported total is below start_bytes; a budget
      * is enough from start_small on, because two processes differ a little. */
     uint64_t start_bytes, start_small;
     /* What planning leaves free, and what suffices for an existing plan. On the host both are the

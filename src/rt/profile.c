@@ -1,4 +1,5 @@
-/* profile.c - two reports: where a run's time goes, and what is alive at the peak of a plan. */
+/* profile.c - two reports: the time of each kernel in a run, and the buffers alive at the peak of a
+ * plan. */
 #include "base/str.h"
 #include "base/sys.h"
 #include "plimsoll_unstable.h"

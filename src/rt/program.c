@@ -288,7 +288,7 @@ static pl_status adopt(pl_program *p)
     return fill_info(p);
 }
 
-/* Adds the time since `begin` to the planning time, and records what is known about the minimum. */
+/* Adds the time since `begin` to the planning time, and records the known minimum. */
 static void note_search(pl_program *p, uint64_t begin)
 {
     double ms = pl_lap(&begin);

@@ -1,8 +1,8 @@
 /* quantized_slot.c - elements of quantized slots for files and initial values.
  *
- * Outside of programs a quantized slot looks like any slot of its type: what is written is
- * quantized, what is read is dequantized, PART elements at a time through host memory. Programs
- * read the codes themselves and never come here.
+ * Outside of programs a quantized slot looks like any slot of its type: writes quantize, reads
+ * dequantize, PART elements at a time through host memory. Programs read the codes themselves and
+ * never come here.
  */
 #include "rt/rt_int.h"
 

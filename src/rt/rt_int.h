@@ -25,8 +25,9 @@ struct pl_program {
     pl_graph *base_graph;
     pl_units *base_units;
     pl_plan *keep_all;
-    pl_plan_opts plan_opts;       /* of the keep-all plan */
-    const pl_level_opts *levels;  /* what the program may use below the device; NULL: nothing */
+    pl_plan_opts plan_opts; /* of the keep-all plan */
+    /* memory below the device that the program may use; NULL: nothing */
+    const pl_level_opts *levels;
     const pl_homes *homes;        /* where slots live, for all programs of a session; NULL */
     const char *disk_dir;         /* folder of the disk level's file; NULL: none */
     pl_level_times level_times;   /* of the plan; zero without moves */
@@ -148,8 +149,8 @@ pl_status pl__slot_read_stored(pl_session *s, int slot, uint64_t at, void *to,
                                size_t bytes) PL_MUST_USE;
 pl_status pl__slot_write_stored(pl_session *s, int slot, uint64_t at, const void *from,
                                 size_t bytes) PL_MUST_USE;
-/* quantized_slot.c: the same for a quantized slot, whose bytes are counted in its own type. What is
- * written begins at a block of PL_QUANT_BLOCK elements, and ends at one or at the slot's end. */
+/* quantized_slot.c: the same for a quantized slot, whose bytes are counted in its own type. A write
+ * begins at a block of PL_QUANT_BLOCK elements, and ends at a block or at the slot's end. */
 pl_status pl__slot_read_quantized(pl_session *s, int slot, uint64_t at, void *to,
                                   size_t bytes) PL_MUST_USE;
 pl_status pl__slot_write_quantized(pl_session *s, int slot, uint64_t at, const void *from,

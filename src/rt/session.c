@@ -6,8 +6,8 @@
  * allocates nothing (M9). The programs of one session share the arena, so the inputs and outputs of
  * one program are valid only until another one runs.
  *
- * The session does not know where that memory is: it reads, writes and runs through the device's
- * pl_access (device.h).
+ * The session does not depend on the place of that memory: it reads, writes and runs through the
+ * device's pl_access (device.h).
  */
 #include "base/sys.h"
 #include "plimsoll_unstable.h"

@@ -8,7 +8,7 @@
  *
  * The last block of a tensor may be partly used; its unused codes are 0. The values are those of
  * Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization": seven decades, with twice
- * as many values in each decade as in the one below it. In the table for numbers >= 0 a positive
+ * as many values in each decade as in the decade below. In the table for numbers >= 0 a positive
  * number is never packed as zero, because the root of a second moment divides.
  */
 #ifndef PL_BASE_NUMBER_PACKED_H

@@ -66,8 +66,8 @@ struct pl_sandbox {
     board *board;
     size_t mapped;
     pid_t pid;     /* -1: none */
-    pid_t owner;   /* the process that uses it: a fork gets a sandbox of its own */
-    bool killed;   /* it was ended from outside, not by what it read */
+    pid_t owner;   /* the process that uses it: a forked process gets a separate sandbox */
+    bool killed;   /* another process ended it, not its input */
     void *request; /* copy: a sandbox that is replaced gets the same request */
 };
 
@@ -254,7 +254,7 @@ static uint64_t cpu_ns(pid_t pid)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Waits until it is the caller's turn. PL_ERR_DATA: the sandbox has ended, or is ended here. Time
+/* Waits for the reply of the sandbox. PL_ERR_DATA: the sandbox has ended, or is ended here. Time
  * counts only while the sandbox runs. */
 static pl_status wait_for_sandbox(pl_sandbox *s)
 {
@@ -430,8 +430,8 @@ static pl_status leave_to_parent(pl_sandbox *s)
     return PL_OK;
 }
 
-/* A sandbox that somebody killed (perhaps while nothing was asked of it, or for lack of memory)
- * says nothing about the file: the request is served once more. */
+/* If another process killed the sandbox (perhaps while it was idle, or because memory ran out), the
+ * file is not to blame: the request is repeated. */
 pl_status pl_sandbox_run(pl_sandbox *s)
 {
     char message[MESSAGE];
@@ -453,7 +453,7 @@ pl_status pl_sandbox_run(pl_sandbox *s)
 
 /* ---- whether ---------------------------------------------------------------------------- */
 static pl_sandbox_mode mode_now;
-static bool tried, works; /* what the system allows, found out once */
+static bool tried, works; /* features that the system allows; determined once */
 static char warning[384];
 
 static pl_status serve_nothing(void *state, void *request)

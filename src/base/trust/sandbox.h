@@ -10,8 +10,8 @@
  *     writes the request  --turn-->    serve(state, request)
  *     reads the reply     <--turn--    writes the reply
  *
- * What the sandbox writes is as little trusted as the file: the caller checks every number of a
- * reply. A sandbox that crashes or exceeds a limit fails one request; the next request starts a new
+ * The output of the sandbox is as untrusted as the file: the caller checks every number of a reply.
+ * A sandbox that crashes or exceeds a limit fails one request; the next request starts a new
  * sandbox.
  */
 #ifndef PL_BASE_TRUST_SANDBOX_H
@@ -21,7 +21,7 @@
 
 typedef struct pl_sandbox pl_sandbox;
 
-/* What a run wants (data.sandbox). auto: as on where the system can, else as off. */
+/* The setting of a run (data.sandbox). auto: as on where the system can, else as off. */
 typedef enum pl_sandbox_mode { PL_SANDBOX_OFF, PL_SANDBOX_AUTO, PL_SANDBOX_ON } pl_sandbox_mode;
 
 /* One mode for the process: files are opened far from where a configuration is read. */

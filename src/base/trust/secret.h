@@ -1,8 +1,8 @@
 /* secret.h - keyed hashes (BLAKE2b of libsodium), and the secret of the user that keys them.
  *
- * The secret is 32 random bytes that no other user can read. Whoever does not have it can neither
- * forge a message between ranks nor plant a compiled kernel in the cache. Keys for one purpose are
- * hashes of the secret, so that no key tells anything about another one.
+ * The secret is 32 random bytes that no other user can read. Without it, nobody can forge a message
+ * between ranks or plant a compiled kernel in the cache. Keys for one purpose are hashes of the
+ * secret, so that no key reveals anything about another key.
  */
 #ifndef PL_BASE_TRUST_SECRET_H
 #define PL_BASE_TRUST_SECRET_H

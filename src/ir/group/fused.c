@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-/* ---- what the unit holds ---------------------------------------------------------------- */
+/* ---- contents of the unit --------------------------------------------------------------- */
 
 typedef struct member {
     uint32_t node;

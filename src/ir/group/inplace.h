@@ -1,14 +1,15 @@
 /* inplace.h - the in-place rule: when output k of a unit may overwrite the bytes of input i (M3 of
  * docs/MEMORY.md).
  *
- * One rule for the planner, the checker and all devices. It has two steps, because a device knows
- * one thing that the description of a group does not say: whether the group becomes several
+ * One rule for the planner, the checker and all devices. It has two steps, because one fact is
+ * known to the device only, not to the description of a group: whether the group becomes several
  * kernels, so that an input is read again after outputs are written.
  *
  *   device, at prepare    pl_inplace_group(f, u, read_late, ...)  ->  a table of the group
  *   planner and checker   pl_inplace_unit(g, u, table, k, i)
  *
- * The planner adds what only it knows: equal sizes, equal offsets, no later reader of the input.
+ * The planner adds the facts that only the planner has: equal sizes, equal offsets, no later reader
+ * of the input.
  */
 #ifndef PL_IR_INPLACE_H
 #define PL_IR_INPLACE_H

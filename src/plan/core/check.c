@@ -1,24 +1,24 @@
 /* check.c - accepts or rejects a plan by replaying it over a model of memory.
  *
  * The checker shares no code with the planner: it reads only the graph, the units and the plan's
- * data. Memory is one line of bytes, the arena followed by the slots. Every byte carries a tag that
- * says what was written there last. A tag stands for a piece of some content (a produced value, an
- * input, the old value of a slot) at a known address. A read is right when all its bytes carry one
- * tag that stands for the wanted content at the wanted position: then the right producer wrote the
- * bytes, and no unit overwrote them. A write puts its tag on its bytes, whatever was there; if the
- * old bytes were still needed, the later read fails. After the writes of a unit, everything that
- * the unit reads, writes and uses as scratch is checked again, so overlaps within a unit are found
- * too, except outputs that the op allows in place. So P1 to P5 of plan.h hold, and with them M1 to
- * M7.
+ * data. Memory is one line of bytes, the arena followed by the slots. Every byte carries a tag of
+ * the content that was written there last. A tag stands for a piece of some content (a produced
+ * value, an input, the old value of a slot) at a known address. A read is right when all its bytes
+ * carry one tag that stands for the wanted content at the wanted position: then the right producer
+ * wrote the bytes, and no unit overwrote them. A write puts its tag on its bytes and replaces other
+ * tags; if the old bytes were still needed, the later read fails. After the writes of a unit,
+ * everything that the unit reads, writes and uses as scratch is checked again, so overlaps within a
+ * unit are found too, except outputs that the op allows in place. So P1 to P5 of plan.h hold, and
+ * with them M1 to M7.
  *
- * The line goes on with the blocks of the levels below the device. While a move is on its way its
- * destination carries a tag of no content, so that a read of it fails. When the move ends, its
- * source must still hold the value and its destination must still carry that tag; then the
+ * After the arena, the line has the blocks of the levels below the device. While a move is on its
+ * way its destination carries a tag of no content, so that a read of it fails. When the move ends,
+ * its source must still hold the value and its destination must still carry that tag; then the
  * destination holds the value (P6, M14).
  *
- * check_line.c has the line with its tags; reading and writing a range are O(log n).
- * Last, the table of buffers, which reports and the poisoning of dead bytes use, must cover every
- * content from its production to its last use.
+ * check_line.c has the line with its tags; reading and writing a range are O(log n). Last, the
+ * table of buffers, which reports and the poisoning of dead bytes use, must cover every content
+ * from its production to its last use.
  */
 #include "plan/core/check_int.h"
 #include "plan/core/plan.h"

@@ -12,7 +12,7 @@ pl_status pl_check_wrong(const pl_graph *g, const pl_units *units, uint32_t unit
 /* Checks that only groups read and write bit-packed values, and that moves keep them packed. */
 pl_status pl_check_bits(const pl_graph *g, const pl_units *units) PL_MUST_USE;
 
-/* ---- check_line.c: a line of bytes, each with the tag of what was written there last ---- */
+/* ---- check_line.c: a line of bytes, each with the tag of its last write --------------- */
 /* Bytes from `at` on hold bytes of the content from `off` on. */
 typedef struct pl_check_line_tag {
     uint32_t content; /* value id, or n_vals + slot for a slot's old value */
@@ -30,7 +30,7 @@ typedef struct pl_check_line {
 /* ranges: limit of the ranges that it reports; writes: limit of the writes. */
 pl_status pl_check_line_new(pl_arena *mem, size_t ranges, size_t writes,
                             pl_check_line *out) PL_MUST_USE;
-/* Tells an address at which a range begins or ends; after the last, pl_check_line_close. */
+/* Adds an address at which a range begins or ends; after the last, pl_check_line_close. */
 void pl_check_line_border(pl_check_line *l, uint64_t at);
 void pl_check_line_close(pl_check_line *l);
 /* Writes a range and returns its tag. */
@@ -38,7 +38,7 @@ uint32_t pl_check_line_write(pl_check_line *l, uint64_t lo, uint64_t hi, uint32_
                              uint64_t off);
 /* Returns the tag that all bytes of the range carry; UINT32_MAX: they carry several. */
 uint32_t pl_check_line_read(const pl_check_line *l, uint64_t lo, uint64_t hi);
-/* Returns what a tag stands for; NULL: several tags, or garbage. */
+/* Returns the content of a tag; NULL: several tags, or garbage. */
 const pl_check_line_tag *pl_check_line_tag_of(const pl_check_line *l, uint32_t tag);
 
 #endif

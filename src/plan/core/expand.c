@@ -5,8 +5,8 @@
  * current copy of its base, and is shared until the base is recomputed. Inside a group every run
  * has copies of all members; these are not visible outside the group.
  *
- * A run draws the same random numbers as the one it repeats (M11): the number of a node's random
- * stream is an attribute, and attributes are copied.
+ * A repeated run draws the same random numbers as the first run (M11): the number of a node's
+ * random stream is an attribute, and attributes are copied.
  *
  * Invariant: every unit of the new graph runs once, and its readers come after it in the list.
  * Cost: linear in the nodes of all runs.
@@ -284,7 +284,7 @@ static pl_status copy_effects(expander *e)
     return PL_OK;
 }
 
-/* Marks values that are assigned to a slot, and what they are views of. */
+/* Marks values that are assigned to a slot, and the values that they are views of. */
 static void settle_assigned(expander *e)
 {
     for (uint32_t n = 1; n < e->in->n_nodes; n++) {

@@ -39,8 +39,8 @@ typedef struct pl_expansion {
 } pl_expansion;
 
 /* list: n unit ids of `units`, without views, each unit at least once and after the producers of
- * what it reads. All readers of a value that is assigned to a slot read the result of its unit's
- * first run; an output is the result of the last run. */
+ * its inputs. All readers of a value that is assigned to a slot read the result of its unit's first
+ * run; an output is the result of the last run. */
 pl_status pl_expand(const pl_graph *g, const pl_units *units, const uint32_t *list, uint32_t n,
                     pl_expansion **out) PL_MUST_USE;
 /* The same with moves, sorted by `at`; homes: where slots live. A value is read on the device only

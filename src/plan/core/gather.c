@@ -107,8 +107,8 @@ static void gather(gathering *g, const uint32_t *order, int64_t most)
     run_waiting(g);
 }
 
-/* The sums here do not know which results are in place in the new order; with some margin the
- * replay accepts what they miss. */
+/* The sums here do not know which results are in place in the new order; a margin covers the
+ * difference. */
 static void try_margins(gathering *g, pl_life *life, uint32_t *order)
 {
     static const uint64_t part[] = {0, 256, 64, 16};

@@ -2,13 +2,13 @@
  * docs/MEMORY.md).
  *
  * The part must be contiguous and the input a separate buffer. The bytes of the result are then
- * alive from the first write of a part on, the parts need no bytes of their own, and nothing is
- * copied. That saves memory when parts live on beside the result, or die at the concat; it costs
- * memory where one part is written much earlier than the others. So each concat is tried, the
- * largest first, in the order that was found, and kept where the peak does not rise.
+ * alive from the first write of a part on, the parts need no separate bytes, and nothing is copied.
+ * That saves memory when parts live on beside the result, or die at the concat; it costs memory
+ * where one part is written much earlier than the others. So each concat is tried, the largest
+ * first, in the order that was found, and kept where the peak does not rise.
  *
- * Invariant: a buffer lies in at most one other, which lies in none.
- * Cost: one replay (lifetime.c) for each concat.
+ * Invariant: a buffer lies in at most one other buffer, which lies in no other. Cost: one replay
+ * (lifetime.c) for each concat.
  */
 #include "plan/core/plan_int.h"
 
@@ -76,7 +76,7 @@ static int by_bytes(const void *a, const void *b)
 }
 
 /* Puts the parts of one concat into its result, or takes them out. A buffer lies in at most one
- * other buffer, which lies in none. */
+ * other buffer, which lies in no other. */
 static bool put_in(pl_problem *p, const choice *c, bool in)
 {
     bool any = false;

@@ -1,11 +1,11 @@
-/* lifetime.c - what an order means for memory: which buffers are alive when, which are in place.
+/* lifetime.c - the effect of an order on memory: which buffers are alive when, which are in place.
  *
  * A buffer is born at its producer (an input at position 0, M7) and dies after its last reader
  * (M2); pinned buffers live past the last unit. Where the op allows it and an input dies at its
  * unit, an output of the same size is written over the input, in place (M3): both then share the
  * bytes, which belong to the input's owner. Scratch is alive at its unit's position only (M6).
  *
- * A buffer that lies in another (its home: a concat's result) has no bytes of its own; the home is
+ * A buffer that lies in another (its home: a concat's result) has no separate bytes; the home is
  * alive from the first write to the last read of any of them.
  *
  * A move reads its source from its position to its end: the source is alive until then (M14).

@@ -9,7 +9,7 @@
 #include "plan/core/plan_int.h"
 #include "plan/pack/pack.h"
 
-/* Whether a buffer needs bytes of its own in a level's block. */
+/* Returns whether a buffer needs separate bytes in a level's block. */
 static bool is_moved(const pl_buffer *b, int level)
 {
     return b->level == level && b->old_slot < 0 && b->direct < 0;

@@ -208,7 +208,7 @@ static void tree_needs(const pl_problem *p, const uint32_t *topo, uint64_t *need
     }
 }
 
-/* Post-order from the results; preds stand in the order of tree_needs. */
+/* Post-order from the results; preds are sorted by tree_needs. */
 static void depth_first(const pl_problem *p, bool reversed, uint32_t *edge, uint32_t *stack,
                         uint32_t *order)
 {
@@ -278,7 +278,7 @@ static void try_base(search *x, uint32_t *base, const char *const names[5])
     judge(x, x->tmp2, names[4], gain);
 }
 
-/* Moves the unit at `from` so that it stands at `to`. */
+/* Moves the unit at position `from` to position `to`. */
 static void move_unit(uint32_t *order, uint32_t from, uint32_t to)
 {
     uint32_t t = order[from];
@@ -287,8 +287,8 @@ static void move_unit(uint32_t *order, uint32_t from, uint32_t to)
     order[to] = t;
 }
 
-/* Tries to move one unit across the peak: producers of buffers that nobody reads there go behind
- * the peak, readers whose operands are ready go before it. Returns whether the peak fell. */
+/* Tries to move one unit across the peak: producers of buffers that no unit reads there move after
+ * the peak, readers whose operands are ready move before it. Returns whether the peak fell. */
 static bool improve_once(search *x, uint32_t *budget)
 {
     const pl_problem *p = x->p;
@@ -335,7 +335,7 @@ static void wander(search *x, uint32_t budget, uint64_t seed)
     const pl_problem *p = x->p;
     uint32_t n = p->n_units;
     uint64_t rng = seed * 2 + 1, worth = x->peak - x->peak / 100, peak = x->peak;
-    memcpy(x->tmp2, x->best, n * sizeof *x->tmp2); /* where it stands */
+    memcpy(x->tmp2, x->best, n * sizeof *x->tmp2); /* its position */
     for (uint32_t i = 0; i < n; i++) x->pos[x->tmp2[i]] = i;
     for (; budget && n > 1; budget--) {
         uint32_t at = draw(&rng, n), t = x->tmp2[at], lo = 0, hi = n - 1;

@@ -1,4 +1,4 @@
-/* plan.h - the plan: in which order units run and where every byte lies, as plain data.
+/* plan.h - the plan: the order of units and the place of every byte, as plain data.
  *
  * A position is an index in the execution order. Positions 0 .. n_order-1 run one unit each;
  * positions n_order .. n_positions-1 run one copy each (values that could not be produced in their
@@ -11,8 +11,8 @@
  * directly there when that is safe.
  *
  * Invariants, all of them checked by pl_plan_check on every plan
- *   P1  every unit that is not a view runs exactly once, after the producers of what it reads
- *   P2  bytes that a value needs are written by nobody else until its last use
+ *   P1  every unit that is not a view runs exactly once, after the producers of its inputs
+ *   P2  no other unit writes bytes that a value needs until its last use
  *   P3  an output is written over an input only when the op allows it and nobody reads the input
  *       later
  *   P4  a slot's old value stays until its last reader has run; at the end the slot has the new one
@@ -94,7 +94,7 @@ typedef struct pl_plan {
         level_bytes[PL_N_LEVELS]; /* blocks of the lower levels, slots that live there included */
     uint64_t arena_bytes;         /* height of the packing */
     uint64_t live_bound;          /* largest sum of buffers alive at one position */
-    uint64_t no_reuse_bytes;      /* sum of all buffers, each value with bytes of its own */
+    uint64_t no_reuse_bytes;      /* sum of all buffers, each value with separate bytes */
     int32_t peak_position;        /* the first with live_bound bytes alive */
     const char *order_name;       /* the strategy that won */
     uint64_t program_order_bound; /* live_bound of the order in which the graph was written */

@@ -1,4 +1,4 @@
-/* plan_report.c - a plan in words and numbers: labels, what the peak is made of. */
+/* plan_report.c - a plan in words and numbers: labels, the buffers at the peak. */
 #include "plan/core/plan.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@ const char *pl_unit_label(const pl_graph *g, const pl_unit *u, char *buf, size_t
         size_t at = (size_t)snprintf(buf, cap, "move ");
         uint32_t from = u->in[0], node;
         while (pl_node_get(g, node = pl_producer(g, from))->op == pl_node_get(g, u->nodes[0])->op)
-            from = pl_node_in(g, node)[0]; /* what was moved before */
+            from = pl_node_in(g, node)[0]; /* bytes moved before */
         if (at < cap) pl_node_label(g, node, buf + at, cap - at);
         return buf;
     }

@@ -3,7 +3,7 @@
  * Four passes: which forward units belong to a segment; which values leave their segment in the
  * forward pass; which units of a segment must run a second time, because the backward pass reads a
  * value that does not leave, and the units which that value depends on; then the list, in which
- * these units stand before the first backward unit that needs them.
+ * these units are placed before the first backward unit that needs them.
  *
  * Invariant: the first runs in the list are the given order. Cost: linear in units and reads, and
  * one pass over the order for each segment.
@@ -77,8 +77,8 @@ static void find_leaving(segments *s)
             s->leaves[base_value(s, pl_node_in(s->g, n)[0])] = true;
 }
 
-/* Marks what the backward pass reads inside a segment, then, in reverse order, what that depends on
- * inside the segment. */
+/* Marks the values inside a segment that the backward pass reads, then, in reverse order, the
+ * values inside the segment on which they depend. */
 static void find_repeats(segments *s)
 {
     uint32_t from, val;

@@ -1,11 +1,11 @@
 /* slots.c - which assigned values are produced directly in their slot's memory (M5).
  *
  * Producing the new value over the old one saves the bytes and the copy. It is legal when the
- * producer runs after every other reader of the old value, may itself overwrite what it reads, and
- * the old value is not needed after the run. "After every reader" is an edge from each reader to
- * the producer. Such edges may close a cycle (a and b each computed from the other's old value). So
- * all wishes are granted first, then cycles are found (Tarjan's strongly connected components), and
- * in each cycle the cheapest wish is refused, until no cycle is left. A refused value lives in the
+ * producer runs after every other reader of the old value, may itself overwrite its inputs, and the
+ * old value is not needed after the run. "After every reader" is an edge from each reader to the
+ * producer. Such edges may close a cycle (a and b each computed from the other's old value). So all
+ * wishes are granted first, then cycles are found (Tarjan's strongly connected components), and in
+ * each cycle the cheapest wish is refused, until no cycle is left. A refused value lives in the
  * arena and is copied at the end.
  *
  * Invariant: the graph with the edges of all granted wishes has no cycle. Cost: O(units + edges)

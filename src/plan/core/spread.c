@@ -2,9 +2,9 @@
  *
  * A device that runs units beside each other must wait where a unit writes into memory that an
  * earlier unit still reads. A tight packing reuses memory as soon as it is free, so nearly every
- * unit waits for the one before it. Away from the peak there is room: offsets are searched once
- * more with lifetimes that end a few positions later, as far as the bytes alive stay below the
- * arena's size. The arena never grows, and the order of units does not change.
+ * unit waits for the previous unit. Away from the peak there is room: the offset search is repeated
+ * with lifetimes that end a few positions later, as far as the bytes alive stay below the arena's
+ * size. The arena never grows, and the order of units does not change.
  *
  * Cost: at most three runs of the packing portfolio, and O(buffers * MORE).
  */

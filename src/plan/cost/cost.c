@@ -18,8 +18,8 @@ static double bytes_of(const pl_graph *g, const bool *bits, const uint32_t *vals
     return sum;
 }
 
-/* Returns the bytes that a node of a group moves to read an operand: all of them, or those of a
- * slice. Runs of neighbouring elements shorter than LINE cost a line each. */
+/* Returns the bytes that a node of a group moves to read an operand: all of them, or the operands
+ * of a slice. Runs of neighbouring elements shorter than LINE cost a line each. */
 static double bytes_read(const pl_graph *g, uint32_t node, uint32_t val, pl_type *types)
 {
     enum { LINE = 64 };

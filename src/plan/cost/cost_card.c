@@ -18,7 +18,7 @@
  * The shares below are what kinds of kernels reached on an H200 in four networks and two precisions
  * (bench/pl_costs.c), corrected for the cost of timing kernels one by one. No sum of a step is
  * fitted. docs/DEVICES.md compares predictions of whole steps with measured ones, also for networks
- * that no share was taken from. Other GPUs use the same shares of their own figures.
+ * that no share was taken from. Other GPUs use the same shares of their figures.
  */
 #include "plan/cost/cost_card.h"
 #include "plan/cost/kernel_sizes.h"
@@ -229,7 +229,7 @@ static double conv_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, p
         return card->f32 * (c->work == PL_WORK_CONV_DW ? REACH.few_back : REACH.few) *
                (is_short(dtype) ? 1 : REACH.few_f32);
     if (is_short(dtype)) return short_conv_rate(card, c, rate);
-    /* The image's gradient sums over taps too: its sums are long whatever its channels. */
+    /* The image's gradient sums over taps too: its sums are long for any number of channels. */
     double longer = c->work == PL_WORK_CONV_DX ? (c->k + 32) / c->k : 1;
     if (c->work == PL_WORK_CONV_DW && f32 == PL_CARD_TF32) longer = REACH.filter_tf32;
     return rate * product_share(card, c, false, TERMS) * longer * REACH.conv_f32;

@@ -157,7 +157,7 @@ static void add_row_sink(pl_cg_pass *p, const pl_fused_output *o, pl_dtype src)
     }
 }
 
-/* Whether threads walk the same way; what follows with their partial results may differ. */
+/* Whether threads walk the same way; the use of their partial results may differ. */
 static bool same_walk(const pl_cg_runs *a, const pl_cg_runs *b)
 {
     return a->n == b->n && a->along == b->along && a->moments == b->moments &&
@@ -183,8 +183,8 @@ static pl_cg_pass *pass_for(pl_cg_group *k, const pl_cg_runs *r)
     return p;
 }
 
-/* Returns the registers that a thread of the row pass needs for what it reads of a row, and for
- * column sums. */
+/* Returns the registers that a thread of the row pass needs for its part of a row and for column
+ * sums. */
 static int64_t row_registers(const pl_cg_group *k, int64_t row, int sums)
 {
     int64_t elems = pl_cg_ceil(row, 4 * pl_cg_row_threads(row)) * 4, bytes = 0;
@@ -274,7 +274,8 @@ static pl_status deal(pl_cg_group *k)
 
 /* ---- the instructions of a pass --------------------------------------------------------- */
 
-/* Marks what the sinks need. The search stops at row values unless this pass computes them. */
+/* Marks the values that the sinks need. The search stops at row values unless this pass computes
+ * them. */
 static pl_status find_used(pl_cg_group *k, int at)
 {
     pl_cg_pass *p = &k->pass[at];

@@ -100,7 +100,7 @@ int64_t pl_cg_rounds(int64_t parts, int64_t others)
     return pl_cg_clamp(rounds * round / others, parts, 2 * parts);
 }
 
-/* A strip's row is a sector: it is written and read whole, and what a fold reads is contiguous. */
+/* A strip's row is a sector: it is written and read whole, and a fold reads contiguous bytes. */
 bool pl_cg_strips(const pl_cg_runs *r)
 {
     return r->n > 1 && r->along == r->n - 2 && r->size[r->n - 1] % PL_CG_STRIP == 0;

@@ -1,9 +1,10 @@
-/* kernel_sizes.h - what the engine's GPU kernels decide by sizes alone, and their scratch.
+/* kernel_sizes.h - choices of the engine's GPU kernels that depend on sizes only, and their
+ * scratch.
  *
  * Two callers must decide alike, so the decisions live here, without CUDA: the kernels of the CUDA
  * plug-in (cuda/matmul, cuda/attention, cuda/conv), and the device that plans for a GPU that is not
- * installed (plan/cost/scratch_card.c), whose plan reserves the scratch that the kernels will ask
- * for. A change here changes kernels and plans together.
+ * installed (plan/cost/scratch_card.c), whose plan reserves the scratch that the kernels will need.
+ * A change here changes kernels and plans together.
  *
  * Valid C++ too.
  */
@@ -107,8 +108,8 @@ size_t pl_attend_tf32_bytes(const pl_attend_sizes *s, bool back);
 /* Pairs of query and key of a head from which cuDNN is faster than our own kernels
  * (bench/results/attention.csv). */
 enum { PL_ATTEND_DNN_PAIRS = 128 * 128 };
-/* Pairs from which warpgroup products (cuda/attention/attention_wgmma.cu) are faster than those of
- * warps, where cuDNN does not compute the gradient. */
+/* Pairs from which warpgroup products (cuda/attention/attention_wgmma.cu) are faster than warp
+ * products, if cuDNN does not compute the gradient. */
 enum { PL_ATTEND_WGMMA_PAIRS = 128 * 128 };
 /* Queries of a tile and keys of a block of warpgroup products, for heads of up to 64 and up to 128
  * numbers. */

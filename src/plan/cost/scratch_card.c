@@ -49,11 +49,11 @@ static double conv_bytes(const pl_card *card, const pl_cost *c)
     return fmin(4 * c->m * c->k, (double)pl_columns_at_once((int64_t)c->bytes)); /* f32 units */
 }
 
-/* A cost does not tell batches from heads, so a slice may be smaller; a causal unit has twice the
- * heads that its operations say. */
+/* A cost does not distinguish batches from heads, so a slice may be smaller; a causal unit has
+ * twice the heads that its operations say. */
 static double dnn_attention_bytes(const pl_cost *c, double heads)
 {
-    enum { CALL = 512 }; /* what the engine asks for beside scores */
+    enum { CALL = 512 }; /* scratch of the engine besides scores */
     if (c->work != PL_WORK_ATTENTION_BACK) return CALL;
     pl_attend_dnn_slice s = pl_attend_dnn_slice_of(1, llround(heads), llround(c->m), llround(c->n));
     return (double)s.bytes + 4 * (double)s.heads * c->m + CALL;
@@ -70,7 +70,8 @@ static double attention_bytes(const pl_card *card, const pl_cost *c, pl_dtype dt
     double delta = back ? 8 * heads * c->m : 0;
     if (pl_card_dnn_attends(card, c, dtype)) return fmax(delta, dnn_attention_bytes(c, 2 * heads));
     if (pl_card_rounds_attention(card, c, dtype, f32)) {
-        /* Of a causal unit the operations tell half of the heads, the bytes all. */
+        /* For a causal unit the number of operations is that of half of the heads, the number of
+         * bytes that of all heads. */
         double each = 4 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
         s.heads = llround(fmax(heads, c->bytes / each));
         return (double)pl_attend_tf32_bytes(&s, back);

@@ -22,7 +22,7 @@ typedef struct field {
     size_t len;
 } field;
 
-/* One record: its fields and where it stands. */
+/* One record: its fields and its line. */
 typedef struct row {
     field fields[MAX_COLUMNS];
     size_t n;

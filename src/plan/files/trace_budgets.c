@@ -1,7 +1,7 @@
 /* trace_budgets.c - plans for a trace at one budget or at many, so that cost falls as budgets rise.
  *
- * A call for one budget knows no other call, and searches at budgets that differ a little end in
- * plans that differ by chance. So all calls take their plans from the same ladder
+ * A call for one budget does not know other calls, and searches at slightly different budgets can
+ * end in very different plans. So all calls take their plans from the same ladder
  * (recompute_ladder.c). A problem that the exact search solves needs no ladder: the optimum never
  * rises with the budget.
  */

@@ -6,8 +6,8 @@
  *
  * Idea: look at the position with the most bytes alive, and among the gaps that cover it take the
  * gap whose time is longest compared with the time of its moves; repeat. Farthest next use first is
- * what caches do when they know the future; dividing by the moves' time prefers moves that units
- * hide.
+ * the optimal rule of caches that know the future; dividing by the moves' time prefers moves that
+ * units hide.
  *
  * Invariant: alive[] is the sum of the bytes of buffers that are in the arena at a position, if
  * moves take no time. Cost: one pass over positions and gaps for each gap taken.
@@ -30,7 +30,7 @@ double pl_gap_store_ns(const pl_level_opts *o, uint8_t level, uint64_t bytes)
     return o->move_ns + o->channel_ns[c] * (double)bytes;
 }
 
-/* ---- the order as it is ------------------------------------------------------------------- */
+/* ---- the given order ---------------------------------------------------------------------- */
 /* Adds bytes to positions [from, to). */
 static void add_bytes(pl_gaps *x, int32_t from, int32_t to, uint64_t bytes)
 {

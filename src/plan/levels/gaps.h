@@ -43,7 +43,7 @@ typedef struct pl_gaps {
 pl_status pl_gaps_list(const pl_level_problem *p, pl_arena *mem, pl_gaps *out) PL_MUST_USE;
 /* Takes gaps until at most `budget` bytes are alive, or no gap helps. */
 pl_status pl_gaps_take(pl_gaps *x, uint64_t budget) PL_MUST_USE;
-/* Takes every gap, whatever its level has room for. */
+/* Takes every gap, even beyond the room of its level. */
 void pl_gaps_take_all(pl_gaps *x);
 /* Returns the time of moving bytes between a level and the device. */
 double pl_gap_fetch_ns(const pl_level_opts *o, uint8_t level, uint64_t bytes);

@@ -9,7 +9,7 @@
 #include "plan/core/expand.h"
 #include "plan/core/plan.h"
 
-/* What a program may use below the device. Zero: nothing. */
+/* The memory below the device that a program may use. Zero: nothing. */
 typedef struct pl_level_opts {
     const pl_homes *homes;          /* where slots live; NULL: on the device */
     uint64_t capacity[PL_N_LEVELS]; /* of each level's block, slots included; 0: not available */
@@ -31,8 +31,8 @@ typedef struct pl_level_problem {
     const pl_level_opts *levels;
 } pl_level_problem;
 
-/* Returns whether a slot may live below the device: its old value is no output and goes to no other
- * slot, and its new value comes from a unit. */
+/* Returns whether a slot may live below the device: its old value is not an output and is not
+ * assigned to another slot, and its new value comes from a unit. */
 bool pl_level_slot_may_move(const pl_graph *g, const pl_units *units, int slot);
 
 /* Sets *list, in mem, to the order of p with further runs of units that read slots on the device
@@ -49,10 +49,10 @@ pl_status pl_level_delay_updates(const pl_graph *g, const pl_units *units, uint3
 pl_status pl_level_bound(const pl_level_problem *p, uint64_t *bytes) PL_MUST_USE;
 
 /* Chooses moves so that about `target` bytes of the arena are alive at most (0: no limit): first
- * those that slots below the device need, then values with the longest time between two uses. Moves
- * that are on their way may take `budget` bytes with the rest: a target below the budget leaves
- * room for fetching ahead. The moves are sorted and lie in mem. *peak: about the most bytes alive;
- * the caller measures. */
+ * the moves that slots below the device need, then values with the longest time between two uses.
+ * Moves that are on their way may take `budget` bytes with the rest: a target below the budget
+ * leaves room for fetching ahead. The moves are sorted and lie in mem. *peak: about the most bytes
+ * alive; the caller measures. */
 pl_status pl_level_schedule(const pl_level_problem *p, uint64_t target, uint64_t budget,
                             pl_arena *mem, pl_list_move **moves, uint32_t *n_moves,
                             uint64_t *peak) PL_MUST_USE;

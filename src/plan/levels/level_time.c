@@ -3,8 +3,8 @@
  * Units run one after the other. A move begins when its position is reached and its channel is
  * free. A unit waits for the moves that must have ended before its position. Where moves must have
  * ended before a position at which another move begins, they made room for a fetch: the fetch waits
- * for them, and units go on. A move of another move's result waits for that move. Cost: linear in
- * positions and moves.
+ * for them, and units continue to run. A move of another move's result waits for that move. Cost:
+ * linear in positions and moves.
  */
 #include "plan/levels/level_plan.h"
 
@@ -12,7 +12,7 @@
 
 typedef struct clock_state {
     double now, busy_until[PL_N_CHANNELS];
-    double room; /* when bytes are free that moves have left, and that nobody has taken yet */
+    double room; /* times at which bytes become free after moves and are not reused yet */
     double gate; /* the same for bytes that fetches have taken */
 } clock_state;
 

@@ -1,9 +1,9 @@
 /* placed_time.c - the predicted time of a packed plan with moves.
  *
  * level_time.c predicts before offsets are known: there a fetch takes all bytes that the moves
- * before it have left. A packed plan says which bytes each unit and each move touches, and only
- * those that touch the same bytes wait, as when the plan runs (rt/levels/bind_moves.c). A move
- * begins when its position is reached, its channel is free and its source is there.
+ * before it have left. A packed plan lists the bytes that each unit and each move touches, and only
+ * units and moves that touch the same bytes wait, as when the plan runs (rt/levels/bind_moves.c). A
+ * move begins when its position is reached, its channel is free and its source is there.
  *
  * Invariant: of a unit and a move, or two moves, that touch the same bytes, one of them writing,
  * the later one waits, or the positions of the plan order them. Cost: for each move the units up to

@@ -19,8 +19,8 @@ typedef struct repeat {
     uint32_t n_out;
 } repeat;
 
-/* Returns 1 + the unit that computes a value, or what it is a view of; 0: none. *source: the value
- * at the end of the views. */
+/* Returns 1 + the unit that computes a value, or the value of which it is a view; 0: none. *source:
+ * the value at the end of the views. */
 static uint32_t producer_of(const pl_units *units, uint32_t val, uint32_t *source)
 {
     uint32_t unit;
@@ -51,7 +51,7 @@ static double move_ns(const repeat *r, const pl_unit *u)
     return pl_gap_fetch_ns(o, level, bytes) + pl_gap_store_ns(o, level, bytes);
 }
 
-/* Results that leave the program, or become a slot's new value, stay as they are. */
+/* Outputs of the program and new values of slots are not changed. */
 static void find_cheap(repeat *r)
 {
     const pl_graph *g = r->p->g;

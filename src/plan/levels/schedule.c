@@ -372,7 +372,7 @@ static pl_status schedule_once(schedule *s, const double *waited, pl_arena *scra
 }
 
 /* Lets fetches begin when their channel is free for them, and not before: until then they would
- * only take bytes. Fetches that follow a read begin as they are. The list is sorted again. */
+ * only take bytes. Fetches that follow a read keep their begin. The list is sorted again. */
 static void delay_fetches(const pl_gaps *x, pl_list_move *list, uint32_t n, const double *waited,
                           const double *move_ns, bool *is_read)
 {

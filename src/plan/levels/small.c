@@ -1,10 +1,10 @@
 /* small.c - see small.h.
  *
- * A simulator runs the units in order: it fetches what a unit misses, or runs the unit that makes
- * it once more; it makes room by dropping the values whose next use is farthest. What it may do
- * with a value (keep it, move it below the device, make it again), how far ahead it fetches and the
- * order of drops are its settings. A search changes settings at random and keeps changes that do
- * not make the step longer. Every simulation is a schedule, so all of them compete.
+ * A simulator runs the units in order: it fetches a missing value, or runs its unit a second time;
+ * it makes room by dropping the values whose next use is farthest. Its settings are the choices for
+ * each value (keep it, move it below the device, recompute it), how far ahead it fetches, and the
+ * order of drops. A search changes settings at random and keeps changes that do not make the step
+ * longer. Every simulation is a schedule, so all of them compete.
  *
  * Invariant: values on the device, with those on their way, are within the arena; those on the host
  * within its room. Cost: a simulation is linear in units times values; about 10 us for 20 units.
@@ -126,7 +126,7 @@ typedef struct search {
     uint64_t useful[PL_SMALL_UNITS + 1];
     uint64_t seed;
     pl__small_story now;
-    pl__small_settings set; /* the search goes on from these */
+    pl__small_settings set; /* the search continues from these */
     double ns;              /* of `set`; HUGE_VAL: none came to an end yet */
     pl_small_plan *out;
     uint32_t n_out, most;
@@ -150,7 +150,7 @@ static void keep(search *x)
     if (x->n_out < x->most) x->n_out++;
 }
 
-/* Tries settings; the search goes on from them if the step is at most `slack` times as long. */
+/* Tries settings; the search continues from them if the step is at most `slack` times as long. */
 static void try_settings(search *x, const pl__small_settings *s, double slack)
 {
     pl__small_simulate(x->p, x->useful, s, x->ns * slack, &x->now);

@@ -30,9 +30,10 @@ typedef struct pl__small_settings {
     int8_t bias[PL_SMALL_VALUES]; /* added to the next use, in units */
     uint8_t ahead, ahead_disk;    /* units */
     int8_t lead[PL_SMALL_VALUES]; /* added to these */
-    bool patient;                 /* waits for stores rather than dropping what is needed sooner */
-    bool again_first;             /* fetches operands of units that run again before others */
-    bool early;                   /* runs units again before the unit that needs it is due */
+    /* waits for stores instead of dropping a value that is needed sooner */
+    bool patient;
+    bool again_first; /* fetches operands of units that run again before others */
+    bool early;       /* runs units again before the unit that needs it is due */
     /* Drops operands that only values need which do not run again; nothing can make these then. */
     bool frugal;
 } pl__small_settings;

@@ -1,9 +1,9 @@
 /* small_sim.c - a step of a small program, simulated under given settings; see small.c.
  *
- * At every time at which a unit or a move ends, the simulator begins what it can: the next unit, or
- * what the unit misses; the store of the value that is to move and whose next use is farthest;
- * fetches ahead. Where nothing is under way and nothing can begin, values that were to stay are
- * dropped. Cost: linear in units times values.
+ * At every time at which a unit or a move ends, the simulator begins every action that can begin:
+ * the next unit, or the fetch of a value that the unit misses; the store of the value that is to
+ * move and whose next use is farthest; fetches ahead. Where nothing is under way and nothing can
+ * begin, values that were to stay are dropped. Cost: linear in units times values.
  */
 #include "plan/levels/small_int.h"
 
@@ -64,7 +64,7 @@ void pl__small_useful(const pl_small_problem *p, uint64_t again, uint64_t *usefu
     }
 }
 
-/* ---- what is where -------------------------------------------------------------------------- */
+/* ---- places of values ----------------------------------------------------------------------- */
 static uint64_t value_on(const sim *x, int channel)
 {
     return x->busy[channel] == PL_SMALL_NONE ? 0 : pl__small_bit(x->busy[channel]);
@@ -182,7 +182,7 @@ static bool make_room(sim *x, uint64_t need, int least, bool forced)
         set |= pl__small_bit((unsigned)best);
         has += x->p->bytes[best];
     }
-    /* what is not needed after all stays */
+    /* a fetched value that is no longer needed stays */
     for (uint64_t k = set; k; k &= k - 1) {
         unsigned v = (unsigned)__builtin_ctzll(k);
         if (has - x->p->bytes[v] < need) continue;
@@ -238,7 +238,7 @@ static void run_again(sim *x, uint32_t u)
     begin(x, UNIT, u);
 }
 
-/* Begins a unit, or what it misses. depth: of units that run again for others. */
+/* Begins a unit, or the fetch of its missing values. depth: of units that run again for others. */
 static void need_unit(sim *x, uint32_t u, int depth, bool forced)
 {
     const pl_small_problem *p = x->p;
@@ -329,7 +329,7 @@ static void fetch_for(sim *x, uint32_t u, uint32_t use, uint32_t from, int depth
     }
 }
 
-/* Fetches what the next units miss. */
+/* Fetches values that the next units need and that are missing. */
 static void fetch_ahead(sim *x)
 {
     enum { DEPTH = 3 };

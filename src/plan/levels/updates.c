@@ -1,13 +1,14 @@
 /* updates.c - updates after the last reader of the old value.
  *
- * A unit that assigns a slot writes over the old value where nobody reads the old value later (M5).
- * A list that recomputes may read it later: the cast of a weight runs again for the backward pass,
- * after the update. Then the new value has bytes of its own until the end of the step, for every
- * such weight. Here the update runs after that reader instead; its gradient lives a little longer.
+ * A unit that assigns a slot overwrites the old value if no unit reads the old value later (M5). A
+ * list that recomputes may read it later: the cast of a weight runs again for the backward pass,
+ * after the update. Otherwise the new value needs separate bytes until the end of the step, for
+ * every such weight. Here the update runs after that reader instead; its gradient lives a little
+ * longer.
  *
- * Invariant: the list has the same entries, and every entry still comes after the producers of what
- * it reads. Cost: linear in the values that the list reads, for each entry that is delayed linear
- * in the entries that it passes.
+ * Invariant: the list has the same entries, and every entry still comes after the producers of its
+ * inputs. Cost: linear in the values that the list reads, for each entry that is delayed linear in
+ * the entries that it passes.
  */
 #include "base/sys.h"
 #include "plan/levels/level_plan.h"
@@ -32,7 +33,7 @@ static int old_slot(const delay *d, uint32_t val)
     return unit ? -1 : pl_node_slot(d->g, pl_producer(d->g, val));
 }
 
-/* Returns 1 + the unit that computes a value, or what it is a view of; 0: none. */
+/* Returns 1 + the unit that computes a value, or the value of which it is a view; 0: none. */
 static uint32_t producer_of(const delay *d, uint32_t val)
 {
     uint32_t unit;

@@ -1,14 +1,14 @@
 /* pack.h - offsets in one arena: where each buffer lies, so that buffers alive at the same time
  * never share a byte and the arena is as low as can be.
  *
- * The problem is plain data and knows nothing of graphs. A buffer is alive in the half-open
- * time interval [lo,hi) and takes size bytes, rounded up to the alignment. A buffer of no bytes
- * or of an empty interval is legal and lies at offset 0. No arena is lower than the largest sum
- * of sizes alive at one time, the max-load bound: a height equal to it is proven best.
+ * The problem is plain data, without graphs. A buffer is alive in the half-open time interval
+ * [lo,hi) and takes size bytes, rounded up to the alignment. A buffer of no bytes or of an empty
+ * interval is legal and lies at offset 0. No arena is lower than the largest sum of sizes alive at
+ * one time, the max-load bound: a height equal to it is proven best.
  *
- * The result is a function of the problem, the options and the seed. Effort is counted in units
- * of work, not in seconds; the time limit is a safety net, and only a run that meets it depends
- * on the machine. check_pack.h accepts or rejects a result and shares no code with the solver.
+ * The result is a function of the problem, the options and the seed. Effort is counted in units of
+ * work, not in seconds; the time limit is a safety net, and only a run that meets it depends on the
+ * machine. check_pack.h accepts or rejects a result and shares no code with the solver.
  */
 #ifndef PL_PLAN_PACK_H
 #define PL_PLAN_PACK_H

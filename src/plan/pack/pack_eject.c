@@ -56,7 +56,7 @@ typedef struct eject {
     uint64_t moves, work;
 } eject;
 
-/* ---- what is placed --------------------------------------------------------------------- */
+/* ---- placed buffers --------------------------------------------------------------------- */
 static pl_status ranks_init(ranks *r, uint32_t n, pl_arena *a)
 {
     r->buffer = pl_arena_new(a, uint32_t, n + 1);

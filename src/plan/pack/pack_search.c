@@ -4,9 +4,9 @@
  * placed in order of (offset, static rank), each at its lowest reachable offset, so every
  * bottom-justified solution is met once. These prune the tree:
  *
- * Sections. The floor of a section plus the sizes still to be placed in it must fit. A floor is
- * the highest placed top, raised to the least reachable offset of the unplaced buffers there
- * and to the offset placed last, since later ones are not lower.
+ * Sections. The floor of a section plus the sizes still to be placed in it must fit. A floor is the
+ * highest placed top, raised to the least reachable offset of the unplaced buffers there and to the
+ * offset placed last, since later ones are not lower.
  *
  * Dominance. No buffer goes at or above the lowest top that an unplaced buffer could have at this
  * node, because that unplaced buffer would have fitted below.
@@ -19,9 +19,9 @@
  * for each solution of the other.
  *
  * Ranks decide how soon a solution is found, and no single ranking is good for all problems, so
- * several rankings alternate under node limits that double. All changes go on one trail; a failure
- * undoes changes back to a mark. Buffers are sorted by first section, so a part is a range of
- * buffers and a range of sections.
+ * several rankings alternate under node limits that double. All changes are recorded on one trail;
+ * a failure undoes changes back to a mark. Buffers are sorted by first section, so a part is a
+ * range of buffers and a range of sections.
  *
  * Invariant: undoing to a mark restores floors, counts and placements exactly. Cost: exponential in
  * the worst case; node limits and the effort end it.
@@ -478,8 +478,8 @@ static outcome try_height(dfs *d, pl__pack_leaf *leaf, int64_t cap, pl__pack_eff
 }
 
 /* Bisects the heights between the goal and the best known. A height without a result within its
- * share of the effort counts as out of reach; when the gap has closed, the remaining effort goes
- * once more to the goal and upwards, with larger shares. */
+ * share of the effort counts as out of reach; when the gap has closed, the search tries the goal
+ * and larger heights again with the remaining effort, in larger shares. */
 static void bisect(dfs *d, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
     for (uint64_t parts = 16; parts && leaf->height > leaf->goal && d->status == PL_OK;

@@ -1,11 +1,11 @@
 /* recompute.h - which units to run a second time, so that a program fits a number of bytes.
  *
- * The problem is plain data and knows nothing of graphs: units in the order in which each first
- * runs, with a cost, and the buffers that they read and write. A plan is a list of units; an index
- * in the list is a position. Units first appear in the given order; in between, units appear a
- * second time where a dropped buffer is read once more. Each run of a unit makes a new copy of its
- * buffers; a copy lives from its position to the last position that reads it, never longer. So the
- * peak is a function of the list alone: simulated, never estimated.
+ * The problem is plain data, without graphs: units in the order in which each first runs, with a
+ * cost, and the buffers that they read and write. A plan is a list of units; an index in the list
+ * is a position. Units first appear in the given order; in between, units appear a second time
+ * where a dropped buffer is read again. Each run of a unit makes a new copy of its buffers; a copy
+ * lives from its position to the last position that reads it, never longer. So the peak is a
+ * function of the list alone: simulated, never estimated.
  *
  *   - All outputs of a unit are recomputed together; outputs without a reader die at once. A unit
  *     that runs while an output still lives makes a new copy: the old one ends at its last read
@@ -85,8 +85,8 @@ enum pl_recompute_off {
     PL_RECOMPUTE_NO_WHOLE = 1 << 8,   /* the whole grid: the settings that win most often run */
 };
 
-/* What the settings of the eviction score gave at the last few budgets, for questions about the
- * same problem that differ in their effort only. */
+/* Results of the settings of the eviction score at the last few budgets, for calls with the same
+ * problem that differ in their effort only. */
 typedef struct pl_recompute_memo pl_recompute_memo;
 pl_status pl_recompute_memo_new(pl_recompute_memo **out) PL_MUST_USE;
 void pl_recompute_memo_free(pl_recompute_memo *memo); /* NULL is fine */
@@ -123,7 +123,7 @@ typedef struct pl_recompute_opts {
 pl_status pl_recompute_solve(const pl_recompute_problem *p, const pl_recompute_opts *opts,
                              pl_recompute_plan **out) PL_MUST_USE;
 /* Searches at two budgets that differ a little may end in plans that differ by chance. A caller
- * that wants plans for many budgets searches only at the rungs of a ladder, which are the same for
+ * that needs plans for many budgets searches only at the rungs of a ladder, which are the same for
  * all budgets. Returns the highest rung that is not above the budget, 0 below the bound. `scale` is
  * the peak of the keep-all plan; there are `rungs` rungs up to it, and up to four times as many
  * near the bound, where cost falls steeply. */

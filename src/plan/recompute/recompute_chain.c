@@ -2,8 +2,8 @@
  *
  * The order is read as a forward part up to the unit where keeping everything takes most bytes, and
  * a backward part. A cut is a unit of the forward part after which no later forward unit reads
- * anything older: what it writes is the "state". Cuts split the forward part into segments; a
- * backward unit belongs to the lowest segment that it or a unit before it reads from.
+ * anything older: its output is the "state". Cuts split the forward part into segments; a backward
+ * unit belongs to the lowest segment that it or a unit before it reads from.
  *
  *     state 0  [segment 0]  state 1  [segment 1]  state 2 ... [segment n: the turning point]
  *
@@ -195,8 +195,8 @@ static void split_backward(chain *c, const uint32_t *of_unit)
     c->seg[0].back_hi = m->n_units;
 }
 
-/* Computes what the backward part of a segment reads within it: bytes, and the cost of computing
- * them. */
+/* Computes the values within a segment that its backward part reads: bytes, and the cost of
+ * computing them. */
 static void measure_tape(chain *c, segment *s)
 {
     const pl__recompute *m = c->m;

@@ -5,7 +5,7 @@
 #include "plan/recompute/recompute.h"
 
 /* PL_OK when every unit is computed, for the first time in the problem's order; no unit marked ONCE
- * is computed twice; every position finds what it reads (a view: taken from the current copy of its
+ * is computed twice; every position finds its inputs (a view: taken from the current copy of its
  * base); only existing, unpinned buffers are dropped; what must exist at the end does; the bytes
  * alive never exceed the budget; and the plan's peak and cost equal the replay's. Otherwise
  * PL_ERR_PLAN; the message names position, unit and buffer. */

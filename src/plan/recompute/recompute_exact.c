@@ -91,8 +91,8 @@ static bool number_bits(exact *x, uint32_t *bit_of)
     return true;
 }
 
-/* Needed when i units are done: what later units read, what must exist at the end, and whatever
- * those values could be recomputed from. */
+/* Needed when i units are done: values that later units read, values that must exist at the end,
+ * and values from which these could be recomputed. */
 static void set_useful(exact *x)
 {
     const pl__recompute *m = x->m;

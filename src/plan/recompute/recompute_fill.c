@@ -2,14 +2,14 @@
  *
  * A repeated unit may be deleted if, for every output with a reader, the copy before it can be held
  * from its last read to the readers of the new copy: the bytes alive in between, plus the copy's,
- * must stay within the budget. What the repeated unit reads may then end earlier, which makes room,
- * and what was recomputed only for it is deleted as well.
+ * must stay within the budget. Inputs of the repeated unit may then end earlier, which frees
+ * memory, and units that were recomputed only for it are deleted, too.
  *
- * The bytes alive are one number per position, kept in blocks. Positions of deleted units stay and
- * are harmless, since what is alive there is alive at the next position too. Candidates are ordered
- * by cost saved per bytes times positions held, in two rounds, as the first makes room. Each copy
- * has a doubly linked list of its reads in rising order; deleting a unit unlinks its reads, merging
- * a copy into the copy before it appends its list.
+ * The bytes alive are one number per position, kept in blocks. Positions of deleted units stay.
+ * They are harmless, because every buffer that is alive there is alive at the next position, too.
+ * Candidates are ordered by cost saved per bytes times positions held, in two rounds, as the first
+ * makes room. Each copy has a doubly linked list of its reads in rising order; deleting a unit
+ * unlinks its reads, merging a copy into the copy before it appends its list.
  *
  * Invariant: with `exact`, after each deletion the bytes alive at every position are within the
  * budget. Without it, a copy whose unit was deleted still counts as the start of the copy after it;
@@ -445,7 +445,8 @@ static void drop_spare_views(fill *f, pl__recompute_seq *s)
     s->n = n;
 }
 
-/* Deletes what it can. *ok: the list is a plan, within the budget and not dearer than it was. */
+/* Deletes every repeat that it can. *ok: the list is a plan, within the budget and not dearer than
+ * it was. */
 static pl_status fill_once(fill *f, pl__recompute_eval *e, pl__recompute_seq *s, bool *ok)
 {
     build(f);

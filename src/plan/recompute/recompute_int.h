@@ -184,7 +184,7 @@ void pl__recompute_search_free(pl__recompute_search *s); /* NULL is fine */
 /* Searches at b->budget from each of the settings, then from the best result. */
 pl_status pl__recompute_search_from(pl__recompute_search *s, const pl__recompute_starts *st,
                                     uint64_t effort) PL_MUST_USE;
-/* Copies what a later search depends on: both are searches of the same problem. */
+/* Copies the state on which a later search depends: both are searches of the same problem. */
 void pl__recompute_search_copy(pl__recompute_search *to, const pl__recompute_search *from);
 /* Searches at b->budget from the weights that the last search ended with. */
 pl_status pl__recompute_search_on(pl__recompute_search *s, uint64_t effort) PL_MUST_USE;

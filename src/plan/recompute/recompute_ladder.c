@@ -11,8 +11,8 @@
  * From the minimum up, the plan of each rung competes at the next rung. The first rung above the
  * budget is the last one. Between the two rungs around the budget, the range is halved until it is
  * small: a search in the middle gives a plan that is no more expensive than the plan of the lower
- * end; a plan that is cheaper than the plan of the upper end is refused, because a larger budget
- * would not know of it. The middle becomes the upper end or the lower end.
+ * end; a plan that is cheaper than the plan of the upper end is refused, because a search for a
+ * larger budget would not find it. The middle becomes the upper end or the lower end.
  *
  * The rungs that a budget visits before a certain rung are the same for all budgets that visit it,
  * so its plan is the same for all of them. A smaller budget ends at a rung that is not above the

@@ -1,9 +1,9 @@
 /* recompute_minimum.c - the smallest budget: a descent, one plan after the other.
  *
- * Finding a plan is quick and giving up is slow, so quick searches come first: what they find, a
- * full search finds too. They bisect the range between the lower bound and the smallest budget with
- * a plan, to some thousandths; on very large problems, where a search near the end takes a second,
- * to some hundredths. On small problems full searches then try budgets a little below that result,
+ * Finding a plan is quick and giving up is slow, so quick searches come first: a full search finds
+ * their results, too. They bisect the range between the lower bound and the smallest budget with a
+ * plan, to some thousandths; on very large problems, where a search near the end takes a second, to
+ * some hundredths. On small problems full searches then try budgets a little below that result,
  * which the quick searches may have missed.
  *
  * Invariant: a search with the same options succeeds at every budget that the descent reports.

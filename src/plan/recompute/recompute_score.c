@@ -1,4 +1,5 @@
-/* recompute_score.c - what the eviction simulator drops next; see recompute_sim.c for the score.
+/* recompute_score.c - the choice of the next buffer to drop in the eviction simulator; see
+ * recompute_sim.c for the score.
  *
  * The two walks behind a score (up over dropped ancestors, down over dropped descendants) are
  * cached; a drop or a recompute marks dirty only the walks that it may have changed. Candidates lie
@@ -16,9 +17,9 @@
 
 #include "plan/recompute/recompute_sim.h"
 
-/* Limits of what a walk visits, nearest first: MAX_WALK dropped ancestors, or units below a change;
- * MAX_DOWN dropped descendants. What is near says enough, and in a long chain of dropped units
- * every drop would otherwise visit all of them. */
+/* Limits of the units that a walk visits, nearest first: MAX_WALK dropped ancestors, or units below
+ * a change; MAX_DOWN dropped descendants. Near units are enough for the score; without a limit,
+ * every drop in a long chain of dropped units would visit all of them. */
 enum { MAX_WALK = 128, MAX_DOWN = 400 };
 
 /* ---- walks ------------------------------------------------------------------------------ */
@@ -231,8 +232,9 @@ static bool renew_top(pl__recompute_sim *s, pl__recompute_heap *h)
 }
 
 /* Returns the candidate with the smallest score that is not locked, or NONE; ties go to the lower
- * buffer. A key in the heap is at most the score: scores rise as positions pass, and whatever
- * lowers a score updates its key. So the first candidate whose key is its score is the smallest. */
+ * buffer. A key in the heap is at most the score: scores rise as positions pass, and every change
+ * that lowers a score updates its key. So the first candidate whose key is its score is the
+ * smallest. */
 uint32_t pl__sim_pick(pl__recompute_sim *s, pl__recompute_heap *h)
 {
     uint32_t best = PL_RECOMPUTE_NONE, n_held = 0;

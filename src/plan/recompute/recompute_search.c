@@ -8,10 +8,10 @@
  *
  * The search then changes the weights of one to three buffers that were dropped, or of all buffers
  * that play the same part in repeated layers (recompute_repeat.c), runs again, and keeps what is
- * not worse after tightening and filling. It starts from the best few settings in
- * turn and spends what is left on the best. Every candidate is measured exactly.
+ * not worse after tightening and filling. It starts from the best few settings in turn and spends
+ * what is left on the best. Every candidate is measured exactly.
  *
- * Invariant: the result is a function of problem, options and seed, whatever the number of threads.
+ * Invariant: the result is a function of problem, options and seed, for any number of threads.
  * Cost: one simulation for each setting of the grid, then as many as opts->effort pays for.
  *
  * Example: a grid run at budget 8 drops x (4 bytes, cost 3) rather than y (4 bytes, cost 2), since
@@ -268,7 +268,7 @@ static void list_dropped(search *s)
 }
 
 /* Draws a value: one in ANY_IN need not have been dropped; most are dropped ones, drawn by their
- * bytes: what a few large buffers do decides more than what hundreds of small ones do. */
+ * bytes: a few large buffers matter more than hundreds of small ones. */
 static uint32_t draw_value(search *s)
 {
     if (s->n_large && draw(s) % ANY_IN == 0) return s->large[draw(s) % s->n_large];
@@ -498,7 +498,7 @@ static pl_status recall_grid(pl__recompute_best *b, pl__recompute_starts *st, bo
     return PL_OK;
 }
 
-/* Runs the grid, unless the memo knows what it finds. */
+/* Runs the grid, unless the memo has its result. */
 static pl_status find_starts(pl__recompute_best *b, pl__recompute_sim *sim,
                              pl__recompute_starts *st)
 {

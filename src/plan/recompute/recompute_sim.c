@@ -327,7 +327,7 @@ static pl_status execute(pl__recompute_sim *s, uint32_t unit, bool *ok)
     PL_TRY(pl__recompute_seq_push(&s->seq, unit));
     s->st.cost += m->cost[unit];
     s->work += 20;
-    /* whatever is recomputed, every unit that is still to come runs once */
+    /* every later unit runs at least once, for any choice of recompute */
     double rest = m->base_cost - m->time[again ? s->st.pos : s->st.pos + 1];
     *ok = s->st.cost + rest <= s->cost_limit && s->seq.n < LONG_RUN * m->n_units + 64;
     return PL_OK;

@@ -11,8 +11,8 @@
 
 enum {
     PL__SIM_MARKS = 24, /* checkpoints along the order */
-    /* What a cached walk may have missed. "More": only drops, so the true score is at least the
-     * cached one; "less": a buffer was recomputed, and the score may be lower. */
+    /* Changes that a cached walk may have missed. "More": only drops, so the true score is at least
+     * the cached one; "less": a buffer was recomputed, and the score may be lower. */
     PL__SIM_UP_MORE = 1,
     PL__SIM_UP_LESS = 2,
     PL__SIM_DOWN_MORE = 4,

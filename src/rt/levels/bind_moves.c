@@ -3,7 +3,7 @@
  * The plan says before which position a move must have ended (M14), which is where the arena's
  * lifetimes change. What really needs the move is the first unit after that position that touches
  * bytes of the move, and the moves before that unit that do. Only these wait: units in between run
- * while the move goes on.
+ * during the move.
  *
  * Invariant: two that touch the same bytes, one of them writing, are a move and a unit or a move
  * that waits for it, or are ordered by the sequence of units or of one channel. Cost: for each move

@@ -46,8 +46,8 @@ void pl_channels_begin(pl_channels *c, const pl_bound_unit *move);
 pl_status pl_channels_wait(pl_channels *c, pl_channel channel, uint32_t number) PL_MUST_USE;
 pl_status pl_channels_end_run(pl_channels *c) PL_MUST_USE;
 
-/* Returns the first failure since the last call, and forgets it: for runs whose end nobody
- * tells. */
+/* Returns the first failure since the last call, and forgets it: for runs whose end is not
+ * reported. */
 pl_status pl_channels_failure(pl_channels *c) PL_MUST_USE;
 
 /* For tests: every part of that channel takes up to so many microseconds longer, drawn from

@@ -7,9 +7,9 @@
  * moves have less fixed cost than many small ones. Slots that are alike in all this are taken from
  * everywhere in the step, so that their moves are spread over it.
  *
- * That order counts a move as much wherever it is. Where kernels wait for a channel in one part of
- * the step only, slots that move in the other parts should leave first. So for the best candidate
- * orders are tried in which one group of slots leaves before the others.
+ * That order gives a move the same cost at every position. Where kernels wait for a channel in one
+ * part of the step only, slots that move in the other parts should leave first. So for the best
+ * candidate orders are tried in which one group of slots leaves before the others.
  *
  * The time of every candidate is estimated; the fastest is planned. Where it does not fit after
  * all, the next ones with more slots below the device are.
@@ -396,8 +396,8 @@ static pl_status try_other_order(pl_process_budget *b, pl_process_levels *l, con
     return rc;
 }
 
-/* Plans the candidate with the fastest estimate. Where it does not fit, those with more slots below
- * the device are tried, then those with fewer: what fits with any of them is not refused. Where
+/* Plans the candidate with the fastest estimate. If it does not fit, choices with more slots below
+ * the device are tried, then choices with fewer: what fits with any of them is not refused. Where
  * none fits, the message and the minimum are of the candidate that needs the smallest budget. */
 static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
                         bool *out)

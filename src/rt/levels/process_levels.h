@@ -19,7 +19,7 @@ typedef struct pl_process_levels {
      * in host memory. */
     pl_program *const *host_programs;
     int n_host;
-    /* Host level: bytes that the user allows the process, and what it takes besides the block. */
+    /* Host level: bytes that the user allows the process, and its memory besides the block. */
     uint64_t host_asked, host_overhead;
     pl_level_opts opts;
     /* Returns how often a training step runs the program; 0: never (evaluation). ctx:

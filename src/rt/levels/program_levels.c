@@ -49,7 +49,7 @@ int pl_program_slot_uses(const pl_program *p, int slot, bool *assigned)
     return n;
 }
 
-/* Returns 1 + the unit that computes a value, or what it is a view of; 0: none. */
+/* Returns 1 + the unit that computes a value, or the value of which it is a view; 0: none. */
 static uint32_t producer_of(const pl_program *p, uint32_t val)
 {
     const pl_units *units = p->base_units;

@@ -3,8 +3,8 @@
  * Idea: the recipe is built twice more, at the batch and at the micro-batch, and the two graphs are
  * compared (pass/batch.h): a gradient that is a sum over samples is the sum of its micro-batches.
  * Constructors simplify ops on a single sample, so a micro-batch of 1 is compared as one of 2;
- * graphs that still differ in structure are compared once more at 8 times the batch. Coupling does
- * not depend on sizes, so the answer holds for the batch. Cost: graphs only, nothing is compiled.
+ * graphs that still differ in structure are compared again at 8 times the batch. Coupling does not
+ * depend on sizes, so the answer holds for the batch. Cost: graphs only, nothing is compiled.
  */
 #include "base/sys.h"
 #include "pass/batch.h"

@@ -133,7 +133,7 @@ pl_status pl__build_level(pl_run *r, int64_t accumulate, int level)
 }
 
 /* ---- the whole path ----------------------------------------------------------------------- */
-/* A device that is opened on a thread of its own. */
+/* A device that is opened on a separate thread. */
 typedef struct opening {
     char name[64];
     const pl_device *device; /* NULL: it cannot be opened */

@@ -1,5 +1,5 @@
 /* build.h - a build: the programs of a step, compiled for one choice of micro-batch, trade-offs and
- * sharding, and what is known of their memory.
+ * sharding, and their known memory.
  *
  * build.c makes builds, choose.c compares them, run_memory.c plans them within the budget. All
  * builds of a run use the run's store, so swapping builds swaps one pointer. r->build trains.
@@ -62,7 +62,7 @@ typedef struct pl_step_build {
     struct pl_process_levels *levels; /* what lives below the device; NULL: nothing */
 } pl_step_build;
 
-/* What a run is built for. Set before it is built. */
+/* The goal of a build. Set before it is built. */
 typedef struct pl_purpose {
     pl_goal goal;
     bool f64;           /* parameters are f64, as in a replay of a dump in f64 */
@@ -166,12 +166,12 @@ void pl__run_note_libraries(pl_run *r);
  * whole MiB, from the bytes that this process measured. key: of the build. Later processes with the
  * same cache get the same number. */
 uint64_t pl__library_bytes(uint64_t key, uint64_t measured);
-/* Gives back memory that compiling and planning left. */
+/* Returns free memory of compiling and planning to the system. */
 void pl__run_trim(void);
-/* Gives back pages of code that steps, evaluations and checkpoints touched, where the process is
- * close to its budget. */
+/* Gives back pages of code that steps, evaluations and checkpoints touched, if the process is close
+ * to its budget. */
 void pl__run_after_step(const pl_run *r);
-/* PL_ERR_FIT when a started run holds so much that its first step would exceed the budget. */
+/* PL_ERR_FIT when the first step of a started run would exceed the budget. */
 pl_status pl__run_check_resident(const pl_run *r) PL_MUST_USE;
 /* Returns the device if it has its own memory; otherwise NULL. */
 const struct pl_device *pl__run_own_memory(const pl_run *r);

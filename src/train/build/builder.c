@@ -524,7 +524,7 @@ static pl_status build_encoder(pl_builder *b, const pl_recipe *recipe)
     return pl_nn_finish(b->step_programs[0].run.m);
 }
 
-/* The recipe's programs of predictions take the places of the programs of the step. */
+/* The recipe's programs of predictions replace the programs of the step. */
 static pl_status build_prediction(pl_builder *b, const pl_recipe *recipe)
 {
     b->n_step_programs = 1;

@@ -36,8 +36,8 @@ typedef struct pl_draft {
     pl_nn *m;
 } pl_draft;
 
-/* What one section of the configuration trains in a program. Lies in the arena of the program's
- * graph. */
+/* The slots that one section of the configuration trains in a program. Lies in the arena of the
+ * program's graph. */
 typedef struct pl_group_draft {
     const char *section;
     pl_val loss;
@@ -102,7 +102,8 @@ void pl__builder_release(pl_builder *b);
 pl_status pl__sample_finish(pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;
 
 /* pattern.c: whether every part of a key's pattern (pl_nn_match) names a parameter; otherwise fails
- * m with the nearest name. A pattern that silently names nothing would train what it should not. */
+ * m with the nearest name. A pattern that silently matches nothing would train the wrong
+ * weights. */
 bool pl__pattern_check(pl_nn *m, const pl_store *s, const char *key, const char *pattern);
 /* sections.c: fails when a key of the command line belongs to a section that trains nothing. */
 pl_status pl__sections_check(const pl_builder *b, const pl_recipe *recipe) PL_MUST_USE;

@@ -1,5 +1,5 @@
-/* choose.c - which build trains: how many micro-batches, how many trade-offs, what is sharded, and
- * where weights are updated.
+/* choose.c - which build trains: the number of micro-batches and trade-offs, the sharded state, and
+ * the place of updates.
  *
  * Idea: make builds one after the other, fit each to the budget (run_memory.c), and keep the build
  * with the fastest predicted step. The order of preference limits the search:
@@ -144,8 +144,8 @@ static bool waits_for_state(const pl_run *r)
     return !r->build->host_updates && (waits || !pl_run_memory_get(r).fits);
 }
 
-/* Makes the run's build with the update on the host, over a store of its own: slots of gradients
- * are added. *better: it fits and its predicted step is shorter; or least, the smallest budget of
+/* Makes the run's build with the update on the host, over a separate store: slots of gradients are
+ * added. *better: it fits and its predicted step is shorter; or least, the smallest budget of
  * another build that does not fit, is larger than its own. */
 static pl_status try_host(pl_run *r, int64_t accumulate, double best_ms, uint64_t least,
                           bool *better)
@@ -292,7 +292,8 @@ static pl_status build_auto(pl_run *r)
 }
 
 /* accumulate: auto of a resumed run: uses the number of the checkpoint, so that results have the
- * same bits, whatever kernel times are known. *fits: false when the budget has become too small. */
+ * same bits, independent of the known kernel times. *fits: false when the budget has become too
+ * small. */
 static pl_status build_as_before(pl_run *r, bool *fits)
 {
     if (pl_config_int(r->config, "batch") % r->files.resume_accumulate) return PL_OK;

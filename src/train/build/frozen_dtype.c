@@ -4,9 +4,8 @@
  * with a form (these weights, which must be frozen). Rules come from the recipe
  * (pl_builder_quantize) and from the key frozen.dtype, whose rules count more; of several patterns
  * that match, the first counts. Predictions train nothing, so patterns hold for all weights there,
- * and what optim.frozen froze in training is frozen.
- * Vectors and small tensors stay as they are: they are few bytes, and norms and biases need their
- * accuracy.
+ * and what optim.frozen froze in training is frozen. Vectors and small tensors are not quantized:
+ * they are few bytes, and norms and biases need their accuracy.
  *
  * In an evaluation the programs of the step are built over a store of their own (builder.c); that
  * store says what trains.

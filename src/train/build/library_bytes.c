@@ -2,8 +2,9 @@
  *
  * The memory of a process differs by some kilobytes from run to run, so a measurement near the edge
  * of a step is now in this step and now in the next, and so would be the plan. The first process
- * keeps what it measured in a file of the cache, by the kernels' build; later ones take that while
- * it agrees with what they measure. Without a cache every process has its own measurement.
+ * stores its measurement in a file of the cache, under the build of the kernels; later processes
+ * use the stored number while it matches their own measurement. Without a cache every process has
+ * its own measurement.
  *
  * The file has lines of "key bytes", each with its checksum (pl_cache_seal). Lines are appended
  * whole, and of two with the same key the later one counts, so no lock is needed. A file that has

@@ -111,13 +111,13 @@ const char *pl_io_uring_missing(void)
 }
 
 /* ---- host memory of a device with its own memory ------------------------------------------ */
-/* What a CUDA process takes of the host before its first step, for planning without the GPU:
- * driver, libraries and code of kernels. */
+/* Host memory of a CUDA process before its first step, for planning without the GPU: driver,
+ * libraries and code of kernels. */
 static const uint64_t planned_overhead = (uint64_t)1536 << 20;
 
-/* Returns the host memory of the process besides the block of the host level: what it holds now,
- * blocks that inputs and samples pass through, and what first steps add. In steps of 64 MiB, so
- * that plans do not depend on some pages. */
+/* Returns the host memory of the process besides the block of the host level: its memory now,
+ * blocks through which inputs and samples pass, and memory of the first steps. In steps of 64 MiB,
+ * so that plans do not depend on some pages. */
 static uint64_t host_overhead(const pl_run *r)
 {
     const uint64_t grain = (uint64_t)64 << 20;

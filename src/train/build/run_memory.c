@@ -1,11 +1,11 @@
-/* run_memory.c - the budget of a run, what its process or device holds, and reports of memory.
+/* run_memory.c - the budget of a run, the memory of its process or device, and reports of memory.
  *
  * This file collects the figures that rt/process_budget.h needs: the budget from the configuration
  * or from a planned device, bytes held, margins. rt/process_budget.h says how these figures become
  * plans.
  *
- * On the CPU the bytes held do not depend on the moment, so that plan, train and report tell the
- * same figures, in every run:
+ * On the CPU the figures are the same at any time, so that plan, train and report print the same
+ * numbers in every run:
  *
  *     before      what the process holds before its first build, in steps of 2 MiB
  *     code        pages of program and libraries that training touches: a constant. pl__run_trim
@@ -20,7 +20,7 @@
  * touches libraries that training does not need.
  *
  * Two processes of the same configuration differ by far less than a step. Before the first step,
- * pl__run_check_resident compares the plan with what the process holds.
+ * pl__run_check_resident compares the plan with the memory of the process.
  */
 #include "base/asked.h"
 #include "base/cache_dir.h"
@@ -99,7 +99,7 @@ const pl_device *pl__run_own_memory(const pl_run *r)
     return dev && dev->own_memory ? dev : NULL;
 }
 
-/* Returns the device memory that first runs take besides what is mapped: a CUDA graph grows with
+/* Returns the device memory that first runs take besides the mapped memory: a CUDA graph grows with
  * its nodes. */
 static uint64_t device_margin(const pl_device *dev, pl_program *const *programs, int n)
 {
@@ -140,8 +140,8 @@ void pl__run_trim(void)
     pl_sys_drop_code();
 }
 
-/* Returns what the program took until it begins to plan. Of a program that has done other work
- * before, what loading it took: its past says nothing about its next process. */
+/* Returns the memory that the program uses when it begins to plan. Of a program that has done other
+ * work before, what loading it took: its past says nothing about its next process. */
 static uint64_t start_peak(void)
 {
     uint64_t loaded = pl_sys_start_peak_bytes(), now = pl_sys_peak_rss_bytes();

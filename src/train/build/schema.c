@@ -1,9 +1,9 @@
 /* schema.c - the engine's configuration keys; a recipe adds its own.
  *
- * One row defines a key, apart from the code that reads it: type, default, limits, whether it may
- * change on resume, whether a cache of encoder outputs depends on it, help. To add a key, add its
- * row, read it with pl_config_int(c, "section.key") or the like, and let the test write the table
- * of docs/CONFIG.md: PL_UPDATE_DOCS=1 build/release/pl_test -k docs_config
+ * One row defines a key, except for the code that reads the key: type, default, limits, whether it
+ * may change on resume, whether a cache of encoder outputs depends on it, help. To add a key, add
+ * its row, read it with pl_config_int(c, "section.key") or the like, and let the test write the
+ * table of docs/CONFIG.md: PL_UPDATE_DOCS=1 build/release/pl_test -k docs_config
  */
 #include "train/run/run.h"
 

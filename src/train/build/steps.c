@@ -2,8 +2,8 @@
  *
  * A step runs the training program and the programs that a recipe adds before or after it, in the
  * order in which they were added. With several micro-batches each program runs once per micro-batch
- * and is then followed by its update, so a program sees the weights that all programs before it
- * left, whatever the number of micro-batches. All programs share one arena, as large as the largest
+ * and is then followed by its update, so a program reads the weights as all earlier programs wrote
+ * them, for any number of micro-batches. All programs share one arena, as large as the largest
  * needs.
  */
 #include "base/dtype.h"
@@ -402,7 +402,7 @@ static pl_status add_programs(target *to, pl_builder *graphs)
     return PL_OK;
 }
 
-/* Which programs train and evaluate, and the names of what they report. */
+/* The programs that train and evaluate, and the names of their outputs. */
 static pl_status name_programs(pl_run *r, pl_variant *v)
 {
     PL_TRY(name_all_terms(r, v));

@@ -20,8 +20,8 @@ bool pl__cache_wanted(const pl_run *r)
     return r->purpose.goal != PL_GOAL_ENCODE && !pl_config_is_null(r->config, "data.cache");
 }
 
-/* Returns what the stamp holds of a key: as its row says or, for a key that only the encoder's
- * pattern names, by its type: a text may be a file, and a file outside of data.* has weights. */
+/* Returns the stamped part of a key: as its row says or, for a key that only the encoder's pattern
+ * names, by its type: a text may be a file, and a file outside of data.* has weights. */
 static pl_config_cache role_of(const pl_run *r, const pl_config_entry *row)
 {
     const pl_encoder *e = r->recipe->encoder;

@@ -2,8 +2,8 @@
  *
  * The names of a run's labels come from the model that the run starts from, where its file has
  * them, else from the data. The labels of the data are then numbered by these names, so that a
- * folder with fewer classes, or in another order, means what it says. A class that the model does
- * not know stops the run. Names are looked up in a sorted copy.
+ * folder with fewer classes, or in another order, gets the right labels. A class that the model
+ * does not have stops the run. Names are looked up in a sorted copy.
  */
 #include "train/data/classes.h"
 

@@ -11,11 +11,11 @@
 
 #include "train/run/run.h"
 
-/* Whether the configuration asks for mixed batches. */
+/* Returns whether the configuration enables mixed batches. */
 bool pl__mix_wanted(const pl_config *c);
 /* Whether an input has a name that mixing fills: L.mixed or L.share. */
 bool pl__mix_fills(const char *input);
-/* PL_ERR_CONFIG when the configuration asks for mixed batches and the training program has no label
+/* PL_ERR_CONFIG when the configuration enables mixed batches and the training program has no label
  * or no pictures to mix. */
 pl_status pl__mix_check(const pl_run *r) PL_MUST_USE;
 /* Returns the bytes of pl_read_job.extra for a bucket: pictures and label of one sample. */

@@ -1,5 +1,5 @@
-/* sampling.h - which sample stands where in the endless stream of a run: a pure function of seed
- * and position, so that a resumed run needs one number to continue.
+/* sampling.h - the order of samples in the endless stream of a run: a pure function of seed and
+ * position, so that a resumed run needs one number to continue.
  */
 #ifndef PL_TRAIN_SAMPLING_H
 #define PL_TRAIN_SAMPLING_H

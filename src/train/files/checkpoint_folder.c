@@ -116,7 +116,7 @@ static bool remove_one(const char *dir, const char *pattern)
     return access(path, F_OK) != 0;
 }
 
-/* Removes what a killed process was writing into RUN/phases/NAME. */
+/* Removes incomplete files of a killed process in RUN/phases/NAME. */
 static void clear_phases(const pl_folder *f)
 {
     char path[PL_PATH_BYTES], inside[sizeof "phases/" + NAME_MAX];
@@ -176,7 +176,7 @@ pl_status pl_folder_clear(pl_folder *f)
     PL_TRY(pl_folder_unfinish(f));
     PL_TRY(pl__path(path, f->path, "samples"));
     pl__remove_matching(path, "[0-9]*.png");
-    pl__remove_matching(path, "[0-9]*.safetensors*"); /* and what a killed writer left */
+    pl__remove_matching(path, "[0-9]*.safetensors*"); /* and incomplete files of a killed process */
     rmdir(path);
     PL_TRY(pl__path(path, f->path, "phases"));
     while (remove_one(path, "*")) {

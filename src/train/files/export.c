@@ -352,8 +352,8 @@ static pl_status collect(exporter *e, export_file *f)
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */
-/* Values of a slot, in the order of files: what the source added is taken off, what the form adds
- * is put on, both in f64. */
+/* Values of a slot, in the order of files: the constant of the source is subtracted, the constant
+ * of the form is added, both in f64. */
 static pl_status write_part(exporter *e, pl_st_writer *w, int k, const tensor *t, const part *p)
 {
     const pl_slot *s = pl_store_slot(e->r->store, p->slot);

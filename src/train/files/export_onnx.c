@@ -3,7 +3,7 @@
  * The run is started on its weights, as for predictions, so every slot has the value with which the
  * program computes: trained weights, frozen networks, tables. Then the recipe builds its graphs a
  * second time, and onnx/write writes them before any pass has changed them. The metadata are those
- * of model files: class names, the values of black and white, what the recipe tells.
+ * of model files: class names, the values of black and white, facts of the recipe.
  */
 #include "base/sys.h"
 #include "onnx/write/write_graph.h"

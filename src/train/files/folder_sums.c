@@ -1,7 +1,7 @@
 /* folder_sums.c - SUMS.xxh64, the checksums of a folder's files, in the form of `xxhsum -c`.
  *
  * Outputs of a run and of an export are of many kinds, and many of them (pictures, tables, JSON)
- * have no room for a checksum of their own. One file lists them all: 16 hexadecimal digits, two
+ * have no place for a checksum inside the file. One file lists them all: 16 hexadecimal digits, two
  * blanks and the path below the folder in each line. It is written last, and where there is a
  * manifest, that lists it.
  */
@@ -87,7 +87,7 @@ static pl_status add_entry(walk *w, const char *name, int depth)
 {
     struct stat st;
     PL_TRY(pl__path(w->path, w->dir, name));
-    if (lstat(w->path, &st) != 0) return PL_OK; /* it is gone */
+    if (lstat(w->path, &st) != 0) return PL_OK; /* the file was removed */
     if (S_ISREG(st.st_mode)) return pl__sums_add(w->sums, w->dir, name);
     return S_ISDIR(st.st_mode) && depth < DEEPEST ? add_below(w, name, depth + 1) : PL_OK;
 }

@@ -241,7 +241,7 @@ typedef struct contents {
     bool averages;
 } contents;
 
-/* Declares the other names of slot `name` in a model file: the slot is written once more. */
+/* Declares the other names of slot `name` in a model file: the slot is written again. */
 static pl_status declare_tied(pl_run *r, pl_st_writer *w, const char *name, const pl_type *t,
                               int from, int *slots, int *n)
 {

@@ -1,7 +1,7 @@
 /* naming.c - see naming.h.
  *
  * A naming asks its function first and its rules next. Both translate from our names to theirs
- * only: import and export walk our slots and ask for the published tensor of each.
+ * only: import and export walk the slots and look up the published tensor of each.
  */
 #include "train/files/naming.h"
 

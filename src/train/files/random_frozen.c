@@ -1,6 +1,6 @@
 /* random_frozen.c - frozen networks that no file fills: a loss network, an autoencoder, a teacher
- * or a text encoder with random weights computes numbers that mean nothing, and no later step
- * mends them.
+ * or a text encoder with random weights computes numbers that mean nothing, and no later step mends
+ * them.
  *
  * Such numbers come from three places:
  * - A frozen slot whose initial value is random and which no file filled (pl__slot_read and
@@ -13,9 +13,8 @@
  * A model file notes which of its tensors were random, so that they do not become known by being
  * saved: a run that reads such a tensor, by init_from, by a key of weights, from an earlier phase
  * or from a checkpoint, has a random one. Training on real data stops, evaluations and predictions
- * with such a model warn.
- * With real data each of them stops the run. With generated data, and with allow_random_frozen, the
- * run goes on, and pl_run_start_warning tells.
+ * with such a model warn. With real data each of them stops the run. With generated data, and with
+ * allow_random_frozen, the run continues, and pl_run_start_warning returns a warning.
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -30,7 +29,7 @@
 
 enum { GROUPS = 16 };
 
-/* What one key fills. */
+/* The slots that one key fills. */
 typedef struct group {
     const char *key, *first; /* first: name of the first slot, or, with n = 0, what it stands for */
     int n, noted;            /* slots; those of them that the model file notes as random */

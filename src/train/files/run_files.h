@@ -71,12 +71,12 @@ pl_status pl__values_read(pl_run *r) PL_MUST_USE;
 struct pl_st_writer;
 typedef pl_status (*pl_meta_fn)(void *ctx, const char *key, const char *text);
 /* Calls put for the class names, the values of black and white, and the facts that the recipe
- * tells. */
+ * adds. */
 pl_status pl__meta_each(pl_run *r, pl_meta_fn put, void *ctx) PL_MUST_USE;
 /* Writes them into the metadata of a file. */
 pl_status pl__meta_write(pl_run *r, struct pl_st_writer *w) PL_MUST_USE;
-/* PL_ERR_FILE when the file says otherwise than the run about something that both know, class names
- * aside. path: for messages. */
+/* PL_ERR_FILE when a fact of the file contradicts a fact of the run, except class names. path: for
+ * messages. */
 pl_status pl__meta_check(pl_run *r, const struct pl_st_reader *f, const char *path) PL_MUST_USE;
 
 /* Second names of weights: the fact "tied" of a recipe, "a=b;c=d=e", lists names of one weight.
@@ -115,7 +115,7 @@ bool pl__random_frozen_noted(const struct pl_st_reader *f, const char *tensor);
 pl_status pl__random_frozen_recall(pl_run *r, const char *note) PL_MUST_USE;
 #define PL_RANDOM_NOTE "plimsoll.random"
 /* Fails when frozen weights are random while the data are real. loaded false: before anything is
- * allocated or read, as far as the configuration tells. */
+ * allocated or read, as far as the configuration shows it. */
 pl_status pl__random_frozen_check(pl_run *r, bool loaded) PL_MUST_USE;
 /* The same for a run that will start (pl_run_will_start), from its graphs, before they are
  * compiled and planned. */

@@ -1,10 +1,11 @@
 /* weight_source.c - see weight_source.h.
  *
- * A prefix is what stands before the published names in these files: the dictionary of a PyTorch
- * file ("state_dict."), a wrapper ("module.", "_orig_mod."), a part of a larger network
+ * A prefix is the text before the published names in these files: the dictionary of a PyTorch file
+ * ("state_dict."), a wrapper ("module.", "_orig_mod."), a part of a larger network
  * ("model.diffusion_model."). Candidates come from the files: for some published names, every
- * tensor that ends with one. The candidate that finds most slots wins; where two find as many, the
- * one that is not a copy of the weights (ema, optimizer), then the shorter one.
+ * tensor that ends with one. The candidate that finds most slots wins; if two prefixes find the
+ * same number, the prefix that is not a copy of the weights (ema, optimizer), then the shorter
+ * prefix.
  */
 #include "train/files/weight_source.h"
 
@@ -97,7 +98,7 @@ static bool better(int n, const char *prefix, int best, const char *now)
 
 static const pl_naming own = {.name = "this engine's"};
 
-/* Tries one naming with all prefixes; *best is what has been found so far. */
+/* Tries one naming with all prefixes; *best is the best result so far. */
 static pl_status try_naming(pl_weight_source *s, const pl_naming *naming, int *best)
 {
     candidates c = {.n = 0};

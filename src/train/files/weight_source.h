@@ -39,8 +39,8 @@ bool pl__flat_average(const char *tensor, char *out, size_t cap);
 /* Metadata under this key in the first file that has it; NULL: none has. */
 const char *pl__source_meta(const pl_weight_source *s, const char *key);
 /* model_file.c: fails at a NaN, and where a finite number of tensor t became infinite in `type`. An
- * infinity of the file is kept: masks have such. values: elements [at, at + n) of what is read;
- * raw: the same in t's type. */
+ * infinity of the file is kept: masks have such. values: elements [at, at + n) of the tensor; raw:
+ * the same in t's type. */
 pl_status pl__weights_check(const pl_st_reader *f, const pl_st_tensor *t, const void *raw,
                             pl_dtype type, const void *values, int64_t at, int64_t n) PL_MUST_USE;
 

@@ -27,7 +27,7 @@
 
 enum { LISTED = 6 };
 
-/* What a row of the table counts: a number, and the first names. */
+/* The counts of a row of the table: a number, and the first names. */
 typedef struct row {
     int n;
     pl_str names;
@@ -42,9 +42,9 @@ typedef struct loading {
     bool start;                   /* init_from, not a key of the recipe */
     int wanted, loaded, averages; /* wanted: slots that the naming has a tensor for */
     row absent, differs, over;
-    row refused, misfits; /* of absent and of differs: those that are not allowed */
+    row refused, misfits; /* of absent and of differs: the names that are not allowed */
     int odd_types;        /* of misfits: those whose number format is not converted */
-    row unknown;          /* of over: those that a key of the recipe does not allow */
+    row unknown;          /* of over: the names that no key of the recipe allows */
 } loading;
 
 /* Counts a name, and adds it to the text if it is one of the first few. */
@@ -88,7 +88,8 @@ static bool fits(const loading *l, int slot, const pl_st_tensor *t)
     return is_convertible(t, want.dtype) && pl__naming_shape(l->s.from[slot], &t->type, &want);
 }
 
-/* Whether the run takes all weights from one model file, and weight keys give what it lacks. */
+/* Whether the run takes all weights from one model file, and weight keys fill the tensors that the
+ * file does not have. */
 static bool takes_one_file(const pl_run *r)
 {
     return r->purpose.goal == PL_GOAL_PREDICT || r->purpose.goal == PL_GOAL_EVALUATE;
@@ -100,9 +101,9 @@ static bool of_model(const pl_weights *w)
     return strcmp(w->key, "init_from") == 0;
 }
 
-/* Whether a slot that a model file lacks comes from a file of pl_recipe.weights instead. A frozen
- * slot whose key is null is the business of random_frozen.c, except in evaluations and predictions,
- * which fail with the key to set. */
+/* Returns whether a slot that a model file does not have comes from a file of pl_recipe.weights. A
+ * frozen slot whose key is null is the business of random_frozen.c, except in evaluations and
+ * predictions, which fail with the key to set. */
 static pl_status lack(pl_run *r, const char *path, int slot, bool *elsewhere)
 {
     const char *name = pl_store_slot(r->store, slot)->name;
@@ -273,7 +274,7 @@ static pl_status record(loading *l)
     return PL_OK;
 }
 
-/* Adds the table to what the run tells about its start. */
+/* Adds the table to the run's report of its start. */
 static pl_status tell(loading *l)
 {
     pl_run *r = l->s.r;
@@ -409,7 +410,7 @@ pl_status pl__weights_start(pl_run *r, const char *key, const char *path)
     bool trains = r->purpose.goal == PL_GOAL_TRAIN;
     loading l = {.s = {.r = r, .key = key, .path = path, .slots = "*"}, .start = true};
     if (start) l.s.namings = start->naming;
-    /* A result of a weight that nobody trained would be a wrong answer. */
+    /* A result with an untrained weight would be wrong. */
     if (start && r->purpose.goal != PL_GOAL_PREDICT) l.missing = start->missing;
     if (start && trains) l.fresh = start->fresh;
     if (!pl_config_is_null(c, "init_from.prefix"))
@@ -448,7 +449,7 @@ pl_status pl__weights_load(pl_run *r)
     bool after_model = takes_one_file(r) && !pl_config_is_null(r->config, "init_from");
     for (const pl_weights *w = r->recipe->weights; w && w->key; w++) {
         if (of_model(w) || pl_config_is_null(r->config, w->key)) continue;
-        /* after a model file, only what that file lacks */
+        /* after a model file, only tensors that the file does not have */
         if (after_model && !(r->files.lacking >> (w - r->recipe->weights) & 1)) continue;
         loading l = {.s = {.r = r,
                            .key = w->key,

@@ -1,7 +1,7 @@
 /* rank_files.c - sharded state in files and back.
  *
- * Rank 0 writes a checkpoint as a single process would, and asks the other ranks for what it does
- * not hold; they answer these orders until it is done:
+ * Rank 0 writes a checkpoint as a single process would, and requests from the other ranks the state
+ * that rank 0 does not have; they answer these orders until it is done:
  *
  *   FETCH slot   every rank sends its shard of the slot; the whole passes through rank 0's stage
  *   PART  dir    every rank writes its shards of state into dir/part-RRRRR-of-NNNNN.safetensors

@@ -1,9 +1,9 @@
 /* run_ranks.c - a run as one of several ranks: its samples, its draws, and agreements of all ranks.
  *
  * Micro-batch b of a run is the next `ranks * micro` samples of the endless stream; rank k has the
- * k-th `micro` of them. A draw over samples takes the same rows of what one rank would draw for
- * all. So the number of ranks changes neither the samples of a step nor its random numbers. With
- * synchronised BatchNorm, or none, it changes only the rounding of sums.
+ * k-th `micro` of them. A draw over samples takes its rows of the numbers that a single rank would
+ * draw for all samples. So the number of ranks changes neither the samples of a step nor its random
+ * numbers. With synchronised BatchNorm, or none, it changes only the rounding of sums.
  */
 #include "base/number/packed.h"
 #include "base/sys.h"

@@ -228,7 +228,7 @@ const char *pl_foreign_text(pl_foreign_doc *d, const char *theirs)
     return l && l->node->kind == PL_YAML_SCALAR && !is_null(l->node) ? l->node->text : NULL;
 }
 
-/* Lists a leaf whose value is not what it must be; no line is made of it. */
+/* Lists a leaf whose value is not valid; no line is made of it. */
 static void refuse(pl_foreign_doc *d, const char *theirs, const char *what)
 {
     leaf *l = find_leaf(d, theirs);

@@ -1,9 +1,9 @@
 /* phases.c - the phases of a run; see phases.h and docs/PHASES.md.
  *
- * Key `phases` is a subtree of the configuration. Each item is read with a small schema of its own,
- * so that mistakes in it are reported with line and column like all others. The item's `set` is
- * checked against the run's schema when the run is opened, and applied when the phase is entered. A
- * phase with folds is one item, and one entry of r->phases.list for each repetition.
+ * Key `phases` is a subtree of the configuration. Each item has its own small schema, so that
+ * mistakes in it are reported with line and column, too. The item's `set` is checked against the
+ * run's schema when the run is opened, and applied when the phase is entered. A phase with folds is
+ * one item, and one entry of r->phases.list for each repetition.
  *
  * A phase hands its state to the next through files: its memory is free before the next takes its
  * own, and a run that is killed between two phases finds the files again.
@@ -277,7 +277,7 @@ int pl__phase_item(const pl_run *r)
     return r->phases.now < 0 ? 0 : item_of(r, r->phases.now);
 }
 
-/* Sets the keys that members other than `set` stand for. */
+/* Sets the keys for the members other than `set`. */
 static pl_status apply_members(pl_run *r, const pl_phase *p, const pl_config *c)
 {
     char text[256], name[96];

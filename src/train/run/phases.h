@@ -1,5 +1,5 @@
-/* phases.h - the phases of a run (key `phases`): the list of phases, the current phase, and what
- * one phase hands to the next.
+/* phases.h - the phases of a run (key `phases`): the list of phases, the current phase, and the
+ * state that one phase hands to the next.
  *
  * A run enters one phase at most, before it is built. A sequence of phases is a sequence of runs.
  */
@@ -25,7 +25,7 @@ void pl__phases_free(pl_run *r);
 /* After an override of a key: removes that key from the phases that set it, so that the override
  * holds in every phase. */
 pl_status pl__phases_yield(pl_config *c) PL_MUST_USE;
-/* Reads what the phase before left. Requires the session. */
+/* Reads the result of the previous phase. Requires the session. */
 pl_status pl__phase_take(pl_run *r) PL_MUST_USE;
 /* Checks the phase's rules against its data, which must be open. */
 pl_status pl__phase_check_data(pl_run *r) PL_MUST_USE;

@@ -1,4 +1,4 @@
-/* predict.c - predictions with a trained model: what a recipe's pl_predict.run works with.
+/* predict.c - predictions with a trained model: the interface for a recipe's pl_predict.run.
  *
  * A run that is limited to predictions (PL_GOAL_PREDICT) has the recipe's programs of predictions
  * in the places of the programs of a step, the weights that these read, and no data set. Inputs
@@ -68,7 +68,7 @@ uint64_t pl__prediction_bytes(const pl_run *r)
     return (own ? own(r->config) : 0) + pl__pictures_bytes(r);
 }
 
-/* ---- what the user gave ------------------------------------------------------------------- */
+/* ---- the user's options ------------------------------------------------------------------- */
 const pl_config *pl_predict_config(const pl_prediction *p)
 {
     return p->r->config;
@@ -525,7 +525,7 @@ static void remove_empty(const char *path, size_t kept, char *part, size_t cap)
         if ((n == strlen(path) || path[n] == '/') && rmdir(part) != 0) return;
 }
 
-/* Runs the recipe's prediction and closes what it opened. */
+/* Runs the recipe's prediction and closes its files. */
 static pl_status predict(pl_prediction *p)
 {
     pl_status rc = p->r->recipe->predict->run(p);

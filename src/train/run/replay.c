@@ -8,11 +8,12 @@
  * at the end, by norms; all relative to their size, beyond rounding (replay_error.h).
  *
  * Some gradients are zero except for rounding: of a bias before a BatchNorm, or of scores before a
- * softmax. Both programs then hold noise, and Adam turns noise of any size into steps of about lr,
- * so the final values mean nothing. A gradient whose norm is below NOISE times the largest counts
- * as noise: ours must be as small, and at the end its parameter, and a running mean that follows
- * it, may differ by what that many steps can change. The report counts these tensors. An element
- * below NOISE_ELEMENT times the norm of its tensor, in both programs, counts the same way.
+ * softmax. Both programs then have pure noise there, and Adam turns noise of any size into steps of
+ * about lr, so the final values have no meaning. A gradient whose norm is below NOISE times the
+ * largest counts as noise: ours must be as small, and at the end its parameter, and a running mean
+ * that follows it, may differ by what that many steps can change. The report counts these tensors.
+ * An element below NOISE_ELEMENT times the norm of its tensor, in both programs, counts the same
+ * way.
  *
  * In some settings rounding decides more than the tolerances allow, and two correct programs differ
  * (BatchNorm over two samples; elements whose gradient is all rounding, later in a run). When f32

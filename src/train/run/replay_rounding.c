@@ -1,12 +1,12 @@
 /* replay_rounding.c - how far rounding alone moves the numbers of a replay.
  *
  * The first run records every value that it compares with the peer, and how far the peer is. A
- * nudged run starts from weights of which each is moved by one unit in the last place; its values
- * are as good an answer of f32 as those of the first run. The largest distance between a value of
- * the first run and of the nudged runs is its spread. A difference from the peer is explained by
+ * nudged run starts from weights of which each is moved by one unit in the last place; in f32, its
+ * values are as correct as the values of the first run. The largest distance between a value of the
+ * first run and of the nudged runs is its spread. A difference from the peer is explained by
  * rounding when it is at most TIMES the spread: the peer rounds in every kernel, the nudge only
  * once. A wrong formula or an inexact kernel stays visible, because it differs by more than a nudge
- * does; where the spread is large, only f64 can tell.
+ * does; if the spread is large, only a comparison in f64 can decide.
  */
 #include "base/dtype.h"
 #include "base/hash.h"

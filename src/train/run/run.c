@@ -1,4 +1,4 @@
-/* run.c - starting a built run, and what it reports of its build; see plimsoll_train.h.
+/* run.c - starting a built run, and the figures of its build; see plimsoll_train.h.
  *
  * run_open.c opens a run, build/build.c builds it, this file starts it, run_steps.c runs its steps.
  * Everything that takes memory happens in build and start: a step reads a batch directly into the

@@ -35,7 +35,7 @@ static const char *preset_text(void *ctx, const char *name)
     return NULL;
 }
 
-/* A compiled recipe has what the engine calls without asking. */
+/* A compiled recipe has all members that the engine needs. */
 static pl_status check_recipe(const pl_recipe *r, const char *path)
 {
     PL_FAIL_IF(!r->name || !r->name[0], PL_ERR_CONFIG, "%s: its pl_recipe has no name: set .name",
@@ -57,8 +57,8 @@ static pl_status check_recipe(const pl_recipe *r, const char *path)
     return PL_OK;
 }
 
-/* A network in a file that is no program: the recipe `onnx` reads it; key `recipe` keeps its full
- * path. */
+/* A network in a file that is not a program: the recipe `onnx` reads it; key `recipe` keeps its
+ * full path. */
 static pl_status open_network(pl_run *r, const char *path)
 {
     char *real = realpath(path, NULL);

@@ -210,7 +210,7 @@ static double nonfinite_outputs(const pl_run *r, const pl_step_info *info)
     return (double)NAN;
 }
 
-/* Runs all programs of the step once. Losses and terms are those of this update. */
+/* Runs all programs of the step once. Losses and terms refer to this update. */
 static pl_status take_update(pl_run *r, pl_step_info *info)
 {
     begun last = {0}, none = {0};
@@ -319,7 +319,7 @@ static pl_status evaluate(pl_run *r, pl_eval_info *info)
     return PL_OK;
 }
 
-/* A score that is not a number says nothing, and nobody may take it for a result. */
+/* A score that is not a number must not be used as a result. */
 static pl_status check_scores(const pl_eval_info *info)
 {
     for (int i = 0; i < info->n; i++)

@@ -1,4 +1,4 @@
-/* spike.c - what a run does after a step that its guard did not apply (keys guard.*).
+/* spike.c - the action of a run after a step whose update the guard skipped (keys guard.*).
  *
  * The step itself has decided (src/nn/guard.c): its terms "spiked" count the steps in a row that
  * were not applied, for each optimiser. Rollback takes all slots from a checkpoint, except those

@@ -32,8 +32,8 @@ struct pl_images {
 bool pl__images_wanted(const pl_run *r);
 /* classes.c: finds the names of the run's classes, once: r->data.classes. */
 pl_status pl__classes_find(pl_run *r) PL_MUST_USE;
-/* Numbers the labels of an opened set by the run's class names. PL_ERR_DATA: an image has a class
- * that the model does not know, or none. */
+/* Numbers the labels of an opened set by the run's class names. PL_ERR_DATA: an image has no class,
+ * or a class that the model does not have. */
 pl_status pl__classes_match(pl_run *r) PL_MUST_USE;
 /* PL_ERR_DATA unless the labels in a cache are numbered by the run's class names. */
 pl_status pl__classes_match_cache(pl_run *r) PL_MUST_USE;
@@ -60,7 +60,7 @@ int64_t pl__images_eval_at(const pl_run *r, int bucket, int64_t i);
  * represent it; pl_bytes_widen(low, high) converts them to the input. */
 bool pl__images_as_bytes(const pl_run *r, const char *name, const pl_type *type, float *low,
                          float *high);
-/* Whether images fill the input, and no recipe changes what they are. */
+/* Returns whether images fill the input and no recipe changes them. */
 bool pl__images_has(const pl_run *r, const char *name);
 /* Lets the decoders of the first `threads` reading threads write into a ring of batches. */
 void pl__images_share(pl_run *r, int threads, const pl_decoder_ring *ring);
