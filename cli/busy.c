@@ -1,4 +1,5 @@
-/* busy.c - shows on a terminal what the program is doing: "planning batch=46, 12 s".
+/* busy.c - the line on a terminal that shows the current work of the program: "planning batch=46,
+ * 12 s".
  *
  * A thread draws the line on stderr four times a second, from the second second on. cli_idle
  * removes the line; call it before printing anything else (cli_error does). Without a terminal

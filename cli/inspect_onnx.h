@@ -1,4 +1,4 @@
-/* inspect_onnx.h - what an ONNX file says of itself, without building its graph. */
+/* inspect_onnx.h - lists the contents of an ONNX file, without building its graph. */
 #ifndef CLI_INSPECT_ONNX_H
 #define CLI_INSPECT_ONNX_H
 

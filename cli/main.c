@@ -111,7 +111,7 @@ static void hold_streams(void)
 
 /* Large blocks are always mapped: only touched pages of them are resident, and they go back to the
  * system when they are freed. By default glibc stops mapping blocks of a size once one was freed,
- * so that what a process holds would depend on what it did before. */
+ * so that the memory of a process would depend on its earlier work. */
 static void map_large_blocks(void)
 {
 #ifdef __GLIBC__

@@ -46,7 +46,7 @@ static pl_run *open_any(int argc, char **argv)
     return pl_run_open(pl_recipe_at(0)->name, NULL, 0, &run) == PL_OK ? run : NULL;
 }
 
-/* Writes the configuration key that an option stands for: --batch is batch, --lr is optim.lr,
+/* Writes the configuration key of an option: --batch is batch, --lr is optim.lr,
  * --train-steps is train.steps. */
 static bool option_key(int argc, char **argv, const char *word, char *key, size_t cap)
 {

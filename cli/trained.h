@@ -37,9 +37,9 @@ typedef struct trained_model {
 
 /* Prepares the progress bar, after the options are parsed. command: its name, borrowed. */
 void trained_prepare(trained_model *t, const char *command);
-/* Whether what the user named is an ONNX file, which holds weights of its own. */
+/* Returns whether the user named an ONNX file, which has its own weights. */
 bool trained_is_network(const char *named);
-/* Writes the paths of configuration and weights of what the user named: a run folder, a
+/* Writes the paths of configuration and weights of the user's argument: a run folder, a
  * configuration together with --model, or an ONNX file, whose weights are its own. False: an error
  * was printed. */
 bool trained_find(trained_model *t, const char *named);

@@ -104,7 +104,8 @@ bool cli_terminal(FILE *f);
 int cli_width(void);
 const char *cli_bold(FILE *f), *cli_dim(FILE *f), *cli_red(FILE *f), *cli_plain(FILE *f);
 
-/* "1.50 GiB", "536,846", "01:02:03". The text is in one of 16 static buffers, used in turn. */
+/* "1.50 GiB", "536,846", "01:02:03". The text is in one of 16 static buffers, which are reused
+ * cyclically. */
 const char *cli_bytes(uint64_t bytes);
 const char *cli_count(int64_t n);
 /* "46.5MB", "44.4MiB": rounded up to three digits, as --memory reads it. */

@@ -85,7 +85,7 @@ static void want_packages(doctor *d, const char *names, size_t n)
     }
 }
 
-/* Tells of a missing part, and adds the packages that its reason names. */
+/* Prints a missing part, and adds the packages that its reason names to the list. */
 static void tell_missing(doctor *d, const char *name, const char *why)
 {
     static const char mark[] = "apt-get install ";

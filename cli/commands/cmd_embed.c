@@ -51,7 +51,7 @@ static pl_status open_run(embedder *e, cli_args *a, int prompts)
         {"tokenizer", e->tokenizer}, {"length", e->length},   {"dtype", e->dtype},
         {"layer", e->layer},         {"pool", e->pool},       {"tensor", e->tensor},
         {"device", e->t.device}};
-    /* what the user writes as key=value comes after the options, and counts */
+    /* key=value arguments of the user come after the options and override them */
     cli_args all = {.positional = {"encoders"}, .n_positional = 1};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         cli_override(&all, keys[i].key, keys[i].value, e->words[n++], PATH);

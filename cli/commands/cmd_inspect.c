@@ -1,5 +1,5 @@
-/* cmd_inspect.c - `plimsoll inspect`: shows what is in a configuration, a model file, a run folder
- * or a data set. */
+/* cmd_inspect.c - `plimsoll inspect`: lists the contents of a configuration, a model file, a run
+ * folder or a data set. */
 #include "cli/inspect_onnx.h"
 #include "cli/plan/plan_view.h"
 #include "plimsoll_checkpoint.h"
@@ -242,7 +242,7 @@ static bool has_sum(const char *path)
     return n == sizeof head && memcmp(head + 4, key, sizeof key - 1) == 0;
 }
 
-/* Prints a line for a model file, with what its checksum says. */
+/* Prints a line for a model file, with the state of its checksum. */
 static int see_model(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)at;

@@ -23,7 +23,7 @@ PL_EMBED(from_entry, "cli/commands/new/entry.c.in");
 PL_EMBED(from_config, "cli/commands/new/from.yaml.in");
 PL_EMBED(from_makefile, "cli/commands/new/from.mk.in");
 
-/* In the templates @NAME@ stands for the network's name, @PLIMSOLL@ for this program's path. */
+/* In the templates @NAME@ is replaced by the network's name, @PLIMSOLL@ by this program's path. */
 PL_EMBED(new_source, "cli/commands/new/network.c.in");
 PL_EMBED(new_config, "cli/commands/new/config.yaml.in");
 PL_EMBED(new_makefile, "cli/commands/new/Makefile.in");

@@ -203,7 +203,7 @@ static bool write_files(const cli_args *a, const plan_options *o, const pl_run *
 }
 
 /* Whether to search for the minimum. In a large network that takes several times as long as the
- * plan itself, and without a budget the user did not ask for it. */
+ * plan itself, and without a budget the user does not need it. */
 static bool wants_minimum(const pl_run *run)
 {
     enum { MANY_NODES = 20000 };

@@ -1,4 +1,4 @@
-/* cmd_predict.c - `plimsoll predict`: what a trained model says of new data.
+/* cmd_predict.c - `plimsoll predict`: applies a trained model to new data.
  *
  * The plan contains the recipe's programs of predictions: weights, no gradients, no optimizer. The
  * recipe decides what is read and written (pl_recipe.predict); this file finds configuration and

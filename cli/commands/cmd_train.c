@@ -210,7 +210,7 @@ int cmd_train(int argc, char **argv)
     cli_args a;
     cli_parse(argc, argv, &cli_help_train, &o, &a);
     cli_want(&a, 1, 1, "train", "one configuration");
-    /* as a rank until it is known: a rank that is asked to stop twice tells the others */
+    /* as a rank until it is known: a rank that gets a second signal informs the other ranks */
     signals_listen(true);
     trainer *t = cli_new(sizeof *t);
     t->largest = -1;

@@ -1,5 +1,5 @@
-/* cmd_version.c - `plimsoll version`: prints what this program was built from and what it finds
- * on this machine. For bug reports, and to see why a plug-in or a data format is missing. */
+/* cmd_version.c - `plimsoll version`: prints the parts of this program and the libraries that it
+ * finds on this machine. For bug reports, and to see why a plug-in or a data format is missing. */
 #include "cli/commands/parts.h"
 #include "cli/ui.h"
 #include "plimsoll_json.h"

@@ -153,9 +153,8 @@ static pl_status find_batch(const char *device, int *batch, trial *least)
     }
 }
 
-/* Trains within the minimum plus 1 MiB, because the overhead of a GPU is measured in every run.
- * If the process has grown since the minimum was found, tries once more with the minimum of this
- * run. */
+/* Trains within the minimum plus 1 MiB, because the overhead of a GPU is measured in every run. If
+ * the process has grown since the minimum was found, tries again with the minimum of this run. */
 static pl_status run_minimum(const char *device, int batch, const trial *least, uint64_t *budget,
                              trial *out)
 {

@@ -2,7 +2,7 @@
  *
  * A candidate is a few words for the command line. Each candidate is planned under the same budget
  * and is offered only if it fits. Candidates that do not change training come first; the others
- * follow by predicted time per sample, with a note on what they change.
+ * follow by predicted time per sample, with a note about their effect on training.
  */
 #include "plan_view.h"
 

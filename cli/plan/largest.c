@@ -5,10 +5,10 @@
  * of them to where the line through both meets the budget. After four plans the search bisects
  * instead, so the cost is at most a logarithm of the batch.
  *
- * On the host the overhead of a plan is what its process holds, and a process that has planned
- * before holds more, or, where oneDNN has kept kernels, measures less. So every plan of the search
- * is made in a child of its own, and its numbers are those that `plan batch=N` tells. A process
- * with a GPU must not fork: there all plans are made here.
+ * On the host the overhead of a plan is the memory of its process, and a process that has planned
+ * before has more, or, where oneDNN has kept kernels, measures less. So every plan of the search is
+ * computed in a separate child process, and its numbers are the numbers that `plan batch=N` prints.
+ * A process with a GPU must not fork: there all plans are made here.
  */
 #include "plan_view.h"
 
@@ -49,7 +49,7 @@ static pl_status open_batch(const search *s, int64_t batch, const char *memory, 
     return cli_open_run(&a, NULL, out);
 }
 
-/* What a plan tells; goes through a pipe. */
+/* The figures of a plan; goes through a pipe. */
 typedef struct answer {
     pl_status rc;
     uint64_t minimum;
@@ -205,7 +205,8 @@ static void show(const search *s, const pl_run *run, int64_t batch, bool json)
 }
 
 /* Plans the batch for the budget itself. The planner may miss a budget that is just above the
- * minimum; then the next smaller batch is tried. The one that fits is planned here, to be shown. */
+ * minimum; then the next smaller batch is tried. The largest batch that fits is planned again in
+ * this process, to print its plan. */
 static pl_status settle(search *s, int64_t units, bool json, bool *fits)
 {
     char memory[64];

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* What lies below the device, and what its moves cost. */
+/* Tensors below the device, and the cost of their moves. */
 void plan_levels_print(const pl_run *run, FILE *out)
 {
     pl_run_levels l = pl_run_levels_get(run);

@@ -434,7 +434,8 @@ static void buckets_json(const pl_run *run, pl_json *j)
     if (n) pl_json_end(j);
 }
 
-/* Says which state is sharded across ranks, and what a rank sends and waits for in a step. */
+/* Prints which state is sharded across ranks, the bytes that a rank sends in a step, and its
+ * waiting time. */
 static void print_links(const pl_run *run, const pl_run_split *split, FILE *out)
 {
     static const char *const sharded[] = {

@@ -7,7 +7,7 @@
 #include "plimsoll_json.h"
 
 /* One row of the table "Arena size as each optimisation is added": the arena and the predicted step
- * time with this optimisation and those of the rows above. */
+ * time with this optimisation and the optimisations above. */
 typedef struct plan_optimisation {
     const char *name, *title; /* for JSON, for people */
     uint64_t bytes;
@@ -89,7 +89,7 @@ int plan_compare(const cli_args *a, bool json);
 /* edits.c: changes of the command line that make a plan fit; each one has been planned. */
 typedef struct plan_edit {
     char text[160];      /* to append to the command line */
-    const char *changes; /* what it changes in training; NULL: nothing */
+    const char *changes; /* its effect on training; NULL: nothing */
     uint64_t total_bytes;
     double step_ms, sample_ms;
 } plan_edit;

@@ -8,8 +8,8 @@
  * from the position at which a move begins to the one before which it has ended. Text and lines use
  * the reader's colours (light or dark).
  *
- * Labels cannot overlap: budget and peak have a line of their own above the picture, and the names
- * of programs take as many lines below it as they need.
+ * Labels cannot overlap: budget and peak have a separate line above the picture, and the names of
+ * programs take as many lines below it as they need.
  */
 #include "plan_view.h"
 #include "plimsoll_levels.h"
@@ -442,7 +442,7 @@ static void draw_legend(const timeline *t, int y)
     }
 }
 
-/* The label has a line of its own, on the side of the mark that has more room. */
+/* The label has a separate line, on the side of the mark that has more room. */
 static void draw_peak(const timeline *t)
 {
     const panel *p = &t->panel[t->largest];

@@ -17,7 +17,8 @@ typedef struct report_term {
     int64_t in;   /* values merged into the last cell */
 } report_term;
 
-/* What is known of the log: what was read, and enough to notice that it was replaced. */
+/* The state of reading the log: the values read so far, and enough to notice that the file was
+ * replaced. */
 typedef struct report_log {
     int64_t at, last_at; /* bytes that were read; where the last complete line begins */
     char *last;          /* that line */
@@ -47,8 +48,8 @@ typedef struct report {
 
 /* report_read.c: reads a run folder. False: an error was printed. */
 bool report_read(report *r, const char *dir);
-/* Reads what the log has more than before; all of it when it was cut or replaced. False: the log
- * cannot be read. */
+/* Reads new lines of the log; all of it when it was cut or replaced. False: the log cannot be
+ * read. */
 bool report_follow(report *r);
 void report_release(report *r);
 /* Returns whether the report shows picture i: the first, the last and two between of each name.

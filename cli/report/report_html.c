@@ -2,7 +2,7 @@
  *
  * page.js draws the memory of one step; report.js follows and adds the measurements around that
  * picture. Both read their data from script elements. The page of `plimsoll watch` is the same, and
- * asks for its data every two seconds.
+ * polls its data every two seconds.
  */
 #include "cli/plan/plan_view.h"
 #include "plimsoll_embed.h"

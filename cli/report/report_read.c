@@ -78,7 +78,7 @@ static report_term *find_term(report *r, const char *name)
 }
 
 /* Adds the terms of a step to the last row, which it began or joined. Loss, learning rate and
- * gradient norm of the training program have columns of their own. */
+ * gradient norm of the training program have separate columns. */
 static void add_terms(report *r, const json_t *e, bool begins)
 {
     json_t *terms = json_object_get(e, "terms"), *v;

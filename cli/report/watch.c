@@ -128,7 +128,7 @@ static enum MHD_Result send_made(struct MHD_Connection *c, FILE *f, char **text,
     return send_text(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
 }
 
-/* Reads the run, or what is new of it. False: the folder has no run yet. */
+/* Reads the run, or its new lines. False: the folder has no run yet. */
 static bool update(watch *w)
 {
     char stamp[80];
@@ -214,7 +214,7 @@ static enum MHD_Result send_picture(watch *w, struct MHD_Connection *c, const ch
     return send_text(c, MHD_HTTP_NOT_FOUND, "no such picture\n");
 }
 
-/* Compares all characters, so that the time does not tell how many are right. */
+/* Compares all characters, so that the time does not reveal how many are right. */
 static bool has_token(const watch *w, const char *url)
 {
     unsigned differ = 0;
@@ -285,7 +285,7 @@ static bool make_token(char *out)
 
 static void quiet(void *ctx, const char *fmt, va_list ap)
 {
-    (void)ctx, (void)fmt, (void)ap; /* what a broken client did is not news */
+    (void)ctx, (void)fmt, (void)ap; /* errors of a broken client are not reported */
 }
 
 static struct MHD_Daemon *listen_at(watch *w, int port)

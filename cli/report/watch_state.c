@@ -1,5 +1,5 @@
-/* watch_state.c - what `plimsoll watch` tells of a run: running, finished, stopped, failed or
- * stalled; see watch_state.h. */
+/* watch_state.c - the data that `plimsoll watch` serves about a run: running, finished, stopped,
+ * failed or stalled; see watch_state.h. */
 #include "watch_state.h"
 
 #include "cli/ui.h"

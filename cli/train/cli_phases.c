@@ -2,8 +2,8 @@
  *
  * Each phase is planned in a separate program, as each phase is trained in one. Otherwise the
  * memory that planning leaves behind would count as overhead of the next phase, and pages that a
- * forked process has not touched yet would be missing. The program ends with the one that started
- * it, and is ended when that one is asked to stop.
+ * forked process has not touched yet would be missing. The child ends with the process that started
+ * it, and is ended when that process gets a signal to stop.
  */
 #include "cli_phases.h"
 
@@ -90,8 +90,8 @@ static void ask_in_child(const cli_args *a, int number, int to, pid_t parent)
     _exit(NOT_EXECUTED);
 }
 
-/* Reads what the child writes, up to n bytes. A signal to stop ends the child: there is nothing to
- * save. */
+/* Reads the output of the child, up to n bytes. A signal to stop ends the child: there is nothing
+ * to save. */
 static size_t read_answer(int from, pid_t child, void *to, size_t n)
 {
     enum { LOOK_MS = 100 };

@@ -1,4 +1,4 @@
-/* cli_ranks.h - `plimsoll train` with several ranks: rank 0 decides and tells the others. */
+/* cli_ranks.h - `plimsoll train` with several ranks: rank 0 decides and informs the other ranks. */
 #ifndef CLI_RANKS_H
 #define CLI_RANKS_H
 

@@ -103,8 +103,8 @@ static void become(char **word, char **env, int null)
     execvpe(word[0], word, env);
 }
 
-/* Starts the words in a session of their own, so that a terminal's Ctrl-C and the end of the ranks
- * do not reach the command. Returns 0 or an errno. */
+/* Starts the command in a separate session, so that a terminal's Ctrl-C and the end of the ranks do
+ * not reach the command. Returns 0 or an errno. */
 static int start(char **word, char **env, pid_t *pid)
 {
     sigset_t all, before;

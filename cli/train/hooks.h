@@ -1,8 +1,8 @@
-/* hooks.h - the keys on_end and on_error: a command that tells somebody how a run ended.
+/* hooks.h - the keys on_end and on_error: a command that reports how a run ended.
  *
  * The value is a program and its arguments, split at blanks; '...' and "..." keep blanks, and a
  * backslash keeps the next character. No shell reads the value, so a name of a folder cannot become
- * a command; who wants a shell writes it: sh -c '...'. The command runs once, on rank 0, after the
+ * a command; to use a shell, write it: sh -c '...'. The command runs once, on rank 0, after the
  * files of the run are closed, with these variables added to the environment:
  *
  *     PL_RUN      absolute path of the run folder; empty without --out

@@ -4,7 +4,7 @@
  * later steps and starts a new event file that tells TensorBoard to drop them.
  *
  * Memory is read every 5 seconds, not every step, because asking a driver takes time. A warning is
- * printed once when the limit is exceeded, and once more only after memory was below it.
+ * printed once when the limit is exceeded, and again only after memory was below the limit.
  */
 #include "monitor.h"
 

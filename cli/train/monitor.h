@@ -37,8 +37,8 @@ void monitor_close(monitor *m);
 /* Returns when the rows and records so far are on the disk: a checkpoint says that they are. */
 pl_status monitor_sync(monitor *m);
 pl_status monitor_step(monitor *m, const pl_step_info *s);
-/* Writes a picture of the sampling program as a file and to TensorBoard. Sets path (cap bytes);
- * "": no picture can be written on this machine, which is told once. */
+/* Writes a picture of the sampling program as a file and to TensorBoard. Sets path (cap bytes); "":
+ * no picture can be written on this machine; a warning appears once. */
 pl_status monitor_picture(monitor *m, int64_t step, const pl_sheet *g, char *path, size_t cap);
 /* Writes the arrays of the sampling program as a file. Sets path (cap bytes). */
 pl_status monitor_arrays(monitor *m, int64_t step, char *path, size_t cap);

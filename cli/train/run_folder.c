@@ -99,8 +99,8 @@ static void restore(run_folder *f)
     f->best_value = same ? pl_checkpoint_noted(&f->last, "best.value", 0) : 0;
 }
 
-/* Returns whether the results of the newest checkpoint are all there. What is missing or damaged is
- * made again from that checkpoint. */
+/* Returns whether the results of the newest checkpoint are all there. Missing or damaged results
+ * are written again from that checkpoint. */
 static bool results_complete(const run_folder *f)
 {
     char path[4096];

@@ -40,8 +40,8 @@ pl_status folder_enter(run_folder *f, pl_run *run, bool resume);
 /* Writes config.yaml and opens log.jsonl, cut to the length it had at the checkpoint. run: with
  * phases, the run without a phase entered. */
 pl_status folder_begin(run_folder *f, pl_run *run);
-/* Points RUN/best to the best checkpoint that this run knows. A later one belongs to steps that
- * were undone by the resume, or to another phase. */
+/* Points RUN/best to the best checkpoint of this run. A later one belongs to steps that were undone
+ * by the resume, or to another phase. */
 pl_status folder_settle_best(run_folder *f);
 /* Makes RUN/phases/NAME, the folder for the results of a phase, and writes its path. */
 pl_status folder_phase(const run_folder *f, const char *name, char *dir, size_t cap);

@@ -13,9 +13,9 @@
 train_signals signals;
 static bool is_rank;
 
-/* A write to a pipe or a terminal that nobody reads from would wait for ever, and the step would
- * never end: such an output is replaced by /dev/null, and the write begins again there. All calls
- * here are allowed in a handler. */
+/* A write to a pipe or a terminal without a reader would wait for ever, and the step would never
+ * end: such an output is replaced by /dev/null, and the write begins again there. All calls here
+ * are allowed in a handler. */
 static void leave_stuck(int output)
 {
     enum { PATIENCE_MS = 2000 };

@@ -13,7 +13,7 @@
 typedef struct train_signals {
     /* number of the signal that asked to stop, on this rank or on another one; 0: none */
     volatile sig_atomic_t stop;
-    volatile int stop_agreed;           /* the same, once all ranks know it */
+    volatile int stop_agreed;           /* the same, after all ranks have agreed */
     volatile sig_atomic_t save, memory; /* SIGUSR1: save; SIGUSR2: print the memory summary */
 } train_signals;
 extern train_signals signals;

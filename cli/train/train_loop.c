@@ -1,4 +1,4 @@
-/* train_loop.c - the training loop: steps, and what is due after a step.
+/* train_loop.c - the training loop: steps, and the work that is due after a step.
  *
  * After each step, in this order: the line or the bar, the events, the evaluation, the pictures,
  * the checkpoint. With several ranks all ranks agree after each step whether to stop and whether to

@@ -266,7 +266,7 @@ pl_status trainer_train(trainer *t)
     return rc;
 }
 
-/* Returns the exit code of the run, and prints the error if nobody has. */
+/* Returns the exit code of the run, and prints the error if it was not printed yet. */
 int trainer_code(const trainer *t, pl_status rc)
 {
     if (rc != PL_OK && t->world) pl_world_fail(t->world, pl_status_exit_code(rc), pl_error_text());

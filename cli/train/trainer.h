@@ -95,7 +95,7 @@ typedef struct error_event {
     const char *message;
 } error_event;
 pl_status emit_plan(trainer *t);
-pl_status emit_weights(trainer *t); /* what was read from weight files, if any */
+pl_status emit_weights(trainer *t); /* table of the weights that were read from files, if any */
 pl_status emit_phase(trainer *t);
 pl_status emit_step(trainer *t, const pl_step_info *s);
 /* Statistics of the first batch; nothing where the samples are made up. */
@@ -105,7 +105,7 @@ pl_status emit_checkpoint(trainer *t, int64_t step);
 pl_status emit_picture(trainer *t, int64_t step, const char *name, const char *path);
 pl_status emit_arrays(trainer *t, int64_t step, const char *path);
 pl_status emit_end(trainer *t, int64_t steps);
-/* Tells that the run fails with this exit code. */
+/* Reports that the run fails with this exit code. */
 void emit_error(trainer *t, int code, const char *message);
 void clear_bar(const trainer *t);
 void show_bar(trainer *t, const pl_step_info *s);

@@ -1,4 +1,4 @@
-/* classify.h - what the files of the classify recipe share. */
+/* classify.h - declarations that the files of the classify recipe share. */
 #ifndef RECIPES_CLASSIFY_H
 #define RECIPES_CLASSIFY_H
 
@@ -23,9 +23,9 @@ extern const pl_naming classify_namings[];
 
 /* classify.c: the image input of a program, normalised as the configuration says. */
 pl_val classify_image(pl_builder *b, pl_nn *m);
-/* Tells the model file how pictures are normalised, and its network. */
+/* Adds the normalisation of pictures and the name of the network to the model file. */
 void classify_state_facts(pl_builder *b);
-/* Number of classes: key model.classes, else those of the run. */
+/* Number of classes: key model.classes, else the number of classes of the run. */
 pl_status classify_classes(pl_builder *b, int64_t *n);
 
 /* shapes.c: generated pictures, discs, squares and triangles in several colours, and their classes

@@ -104,7 +104,7 @@ void cloud_contrast(float *x, int64_t height, int64_t width, double limit, bool 
 #define CLOUD_MAX_KM  2.0
 #define CLOUD_MEAN_KM ((CLOUD_MIN_KM + CLOUD_MAX_KM) / 2)
 #define CLOUD_STD_KM  ((CLOUD_MAX_KM - CLOUD_MIN_KM) / 3.4641016151377544)
-/* scaler.c: the numbers above, or those of the file that the model starts from. */
+/* scaler.c: the numbers above, or the numbers in the file from which the model starts. */
 typedef struct cloud_scaler {
     double mean, std; /* km */
 } cloud_scaler;

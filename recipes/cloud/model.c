@@ -16,8 +16,9 @@
  * frame, for comparison.
  *
  * BatchNorm sees one frame's batch at a time, T times per step. The running statistics are combined
- * in the graph and assigned once, however often a frame is recomputed. In the original every frame
- * is recomputed for its gradient and updates them a second time; seed_compat restores this.
+ * in the graph and assigned once, even if a frame is recomputed several times. In the original
+ * every frame is recomputed for its gradient and updates them a second time; seed_compat restores
+ * this.
  */
 #include "cloud.h"
 
@@ -222,8 +223,8 @@ static pl_val read_angles(cloud *k)
     return pl_concat(g, 2, part, 1);
 }
 
-/* Updates the statistics once more for every frame, from the last to the first: like the original's
- * backward pass, whose checkpoints are the frames. */
+/* Updates the statistics a second time for every frame, from the last to the first: like the
+ * original's backward pass, whose checkpoints are the frames. */
 static void norms_again(cloud *k)
 {
     for (int64_t t = k->frames - 1; t >= 0; t--)

@@ -56,8 +56,8 @@ static const pl_naming namings[] = {
 
 const pl_start cloud_start = {.naming = namings};
 
-/* Their loader reads the scaler of heights from the file too: None, so that a program that wants
- * one says so. */
+/* Their loader reads the scaler of heights from the file too: None, so that a program that needs a
+ * scaler reports it. */
 static const pl_export_entry entries[] = {{"scaler", "null"}, {NULL, NULL}};
 static const pl_export_file files[] = {
     {.name = "cloud.pth", .naming = namings, .under = "model_state_dict", .entries = entries},

@@ -2,8 +2,8 @@
  *
  * --input is either the arrays that training reads (a folder with frames.npy and angles.npy, or one
  * safetensors or HDF5 file with both), or flights (flights.c): then every frame of every flight
- * gets a height. --out is a folder: heights.csv, in which each height stands beside what it belongs
- * to, and heights.npy, the heights alone, in the same order.
+ * gets a height. --out is a folder: heights.csv, in which each height is in a row with its flight,
+ * frame and time, and heights.npy, the heights only, in the same order.
  */
 #include "cloud.h"
 

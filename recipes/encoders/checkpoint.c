@@ -1,5 +1,5 @@
-/* checkpoint.c - what a weight file says of its encoder: names and shapes of its tensors, and the
- * settings of config.json beside it. */
+/* checkpoint.c - facts about an encoder that its weight file gives: names and shapes of its
+ * tensors, and the settings of config.json beside it. */
 #include "encoders.h"
 
 #include <stdio.h>

@@ -6,8 +6,8 @@
  *
  * Stable Diffusion 2 takes the output of the last layer but one, through the final norm. Files of
  * OpenCLIP have all layers, so for them `layer: auto` leaves the last one out; the text encoder of
- * diffusers lacks that layer, so for names of transformers all layers run. Padding is not masked:
- * it comes after the end token, and no token sees later ones.
+ * diffusers does not have that layer, so for names of transformers all layers run. Padding is not
+ * masked: it comes after the end token, and no token sees later ones.
  */
 #include "encoders.h"
 

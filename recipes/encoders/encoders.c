@@ -49,8 +49,8 @@ static const enc_kind *kind_of(const pl_config *c)
     return kinds[2];
 }
 
-/* Rows of a token table that may lack a token: tables are padded, and programs add tokens of their
- * own, umT5 and T5 some hundreds. More are missing where the file of the tokenizer is cut short. */
+/* Rows of a token table without a token: tables are padded, and programs add further tokens, umT5
+ * and T5 some hundreds. More are missing where the file of the tokenizer is cut short. */
 static int64_t spare_rows(pl_tokenizer_kind kind, int64_t vocabulary)
 {
     bool pieces = kind == PL_TOKENIZER_SENTENCEPIECE;
@@ -114,7 +114,7 @@ static pl_status build_from(pl_builder *b, const enc_file *f)
     pl_status rc = k->open(&e);
     if (rc == PL_OK) rc = choose_length(&e, k);
     if (rc == PL_OK) rc = choose_heads(&e);
-    /* a tokenizer that cannot be used is told before the weights are read */
+    /* an unusable tokenizer is reported before the weights are read */
     pl_tokenizer *t = NULL;
     if (rc == PL_OK) rc = open_tokenizer(c, e.vocabulary, &t);
     pl_tokenizer_close(t);

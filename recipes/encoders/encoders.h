@@ -1,6 +1,6 @@
 /* encoders.h - the text encoders of `plimsoll embed`: umT5, DistilBERT, CLIP's text tower.
  *
- * An encoder is built from the tensors of its weight file: their names tell the convention (and a
+ * An encoder is built from the tensors of its weight file: their names give the convention (and a
  * prefix), their shapes the sizes. Slots have the names of the file, so nothing is translated.
  */
 #ifndef ENCODERS_H

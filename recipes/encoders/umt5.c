@@ -4,8 +4,8 @@
  *     x = x + o(attention(q, k, v of norm(x), bias))       no scale
  *     x = x + wo(gelu(wi_0(norm(x))) * wi_1(norm(x)))       RMS norms, no biases
  *
- * Distances fall into buckets: half for positions before, half after; in each half the small ones
- * have a bucket of their own, larger ones share buckets of growing width up to `farthest`.
+ * Distances fall into buckets: half for positions before, half after; in each half small distances
+ * have a separate bucket each, larger distances share buckets of growing width up to `farthest`.
  * Rows of padding are zeros in the result, as Wan's pipelines have them.
  */
 #include "encoders.h"
@@ -17,7 +17,7 @@
 
 /* Names after the prefix; %d is the layer. */
 typedef struct t5_names {
-    const char *anchor, *table; /* a tensor that tells the convention; the token table */
+    const char *anchor, *table; /* a tensor that identifies the convention; the token table */
     const char *bias, *q, *norm1, *norm2, *gate, *up, *down, *norm;
 } t5_names;
 

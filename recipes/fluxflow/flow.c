@@ -17,8 +17,8 @@
  *   - rotary angles are laid out for neighbouring channels and applied to halves, which is not a
  *     rotation;
  *   - a time in 0..999 is multiplied by 999 and clamped, so that all times but 0 are 999;
- *   - their scheduler's list of times lacks 0: a sample of time 0 gets the noise of time 1, while
- *     its velocity is that of time 0.
+ *   - their scheduler's list of times does not contain 0: a sample of time 0 gets the noise of time
+ *     1, but the velocity of time 0.
  * Attention to a single token has weight 1 for every query, so queries and keys of the
  * cross-attention have no gradient and are not computed. Their parameters exist, for the names.
  */

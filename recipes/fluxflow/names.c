@@ -132,7 +132,7 @@ const pl_export flux_exports[] = {
     {NULL, NULL, NULL},
 };
 
-/* A stage begins with what the stages before it trained: the flow and the discriminator may be
+/* A stage begins with the weights of the stages before it: the flow and the discriminator may be
  * new. */
 const pl_start flux_start = {.missing = "flow_processor.*,disc.*,lpips.*",
                              .naming = authors_namings};

@@ -168,7 +168,7 @@ static int64_t updates(const flux *k)
     return k->s.compat ? 1 : k->passes;
 }
 
-/* Steps done, whatever the number of updates in a step. */
+/* Steps done, for any number of updates in a step. */
 static pl_val steps_done(flux *k, const char *section)
 {
     pl_val n = pl_builder_step(k->b, k->m, section);

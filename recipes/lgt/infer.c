@@ -8,7 +8,7 @@
  * sigma is 0 before infer.threshold and infer.temperature from there on: structure first, texture
  * later. w falls from infer.cfg_scale towards 1, r is infer.repulsion; with 1 and 0 only v_wanted
  * is computed. The average style is the mean of the current styles, as in the authors' inference,
- * whatever training uses.
+ * also when training uses another average.
  */
 #include "lgt.h"
 

@@ -1,6 +1,6 @@
 /* latents.c - generated latents of several styles, in the shape of an autoencoder's (H,W,C).
  *
- * A sample is a pure function of its number. Content is a few soft blobs at places of their own; a
+ * A sample is a pure function of its number. Content is a few soft blobs at separate places; a
  * style is how they are painted: the direction and pitch of brush strokes, their strength, and
  * which channels carry them. So a network can keep the blobs and change the strokes.
  */

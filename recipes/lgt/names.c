@@ -1,6 +1,6 @@
 /* names.c - names of the weights in the authors' checkpoints, epoch_NNNN.pt.
  *
- * Levels are named by the sides of full-size latents, 32 and 16, whatever the latents' size is.
+ * Levels are named by the sides of full-size latents, 32 and 16, for every size of the latents.
  * LGT++ has other blocks in the decoder and calls the bottleneck `bottleneck_conv`. Their `up1` is
  * the first layer on the way up, the coarser one; here the number is the level's.
  */

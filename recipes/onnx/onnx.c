@@ -1,7 +1,7 @@
 /* onnx.c - the network of an ONNX file, trained on data of the user: no code.
  *
  * `plimsoll train model.onnx loss=cross_entropy data.path=pictures/`: the file takes the place of a
- * configuration; key `recipe` keeps its path. The keys below say what the network learns: losses
+ * configuration; key `recipe` keeps its path. The keys below name loss, metrics and data: losses
  * and metrics by name (terms.c), values of its inputs (inputs.c). Data are pictures in folders or
  * tars, or arrays with the names of the model's inputs and of the targets (docs/DATA.md).
  */
@@ -232,7 +232,7 @@ static pl_val loss_of(onnx_part *p, const onnx_term *t)
     return pl_task_loss(p->m, t->kind, x, expected, o);
 }
 
-/* The weighted sum of all terms; each of several terms is an output of its own, too. */
+/* The weighted sum of all terms; each of several terms is a separate output, too. */
 static pl_val total_of(onnx_part *p, const onnx_terms *terms)
 {
     pl_graph *g = p->m->g;

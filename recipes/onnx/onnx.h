@@ -1,4 +1,4 @@
-/* onnx.h - what the files of the onnx recipe share. */
+/* onnx.h - declarations that the files of the onnx recipe share. */
 #ifndef RECIPES_ONNX_H
 #define RECIPES_ONNX_H
 
@@ -70,8 +70,8 @@ typedef struct onnx_fixed {
     void *data[ONNX_FIXED];                /* owned */
     int n;
 } onnx_fixed;
-/* What the key says of an input; in language models masks are 1 and positions count. NULL: data
- * fill the input. */
+/* The setting of an input in the key; in language models masks are 1 and positions count. NULL:
+ * data fill the input. */
 const char *onnx_fixed_text(const onnx_part *p, const char *name);
 /* PL_ERR_CONFIG: the key names an input that the model has not. */
 pl_status onnx_fixed_check(const onnx_part *p);

@@ -62,7 +62,7 @@ int pl__nn_slot(pl_nn *m, const char *name, pl_type type, pl_slot_kind kind, pl_
 int pl__nn_slot_named(pl_nn *m, const pl_slot *slot);
 /* Stores trainable f32 weights that are made from here on as bf16; model code sees f32. */
 void pl__nn_store_bf16(pl_nn *m, bool on);
-/* Returns the value of a slot as it is stored: what an update op takes. */
+/* Returns the value of a slot as it is stored: in the form that an update op takes. */
 pl_val pl__nn_stored(pl_nn *m, int slot);
 /* Returns the table entry of a slot; NULL when out of memory. */
 pl_nn_entry *pl__nn_entry(pl_nn *m, int slot);
@@ -113,8 +113,8 @@ void pl__optim_handed_over(pl_nn *m, const pl_optim *o, pl_grads *out);
 void pl__nn_settle_buffers(pl_nn *m);
 
 /* ---- guard.c ---- */
-/* Returns whether the step is applied (bool scalar), and updates what is usual. norm: of the whole
- * gradient. finite: PL_NO_VAL, or false where the step is skipped for another reason. */
+/* Returns whether the step is applied (bool scalar), and updates the usual values. norm: of the
+ * whole gradient. finite: PL_NO_VAL, or false where the step is skipped for another reason. */
 pl_val pl__guard(pl_nn *m, const pl_optim *o, pl_val norm, pl_val finite, pl_guard_report *r);
 
 int64_t pl__nn_dim(pl_nn *m, pl_val v, int axis); /* negative from the end; 0 if there is none */

@@ -1,11 +1,12 @@
 /* norm.c - group, layer, RMS and batch normalisation, from moments and elementwise ops.
  *
  * All are y = (x - mean) * rsqrt(var + eps) * weight + bias with the biased variance; they differ
- * in what is averaged. Where the statistics are vectors along the channels (BatchNorm, GroupNorm),
- * everything but x * scale + shift is computed on the vectors, so that the large tensor needs two
- * operations, and its gradients two sums. BatchNorm in training also updates its running
- * statistics, with the unbiased variance, and counts its calls, through the context's chain. Group,
- * layer and RMS normalisation of bf16 and f16 compute in f32 and round once, at the end. */
+ * in the dimensions that are averaged. Where the statistics are vectors along the channels
+ * (BatchNorm, GroupNorm), everything but x * scale + shift is computed on the vectors, so that the
+ * large tensor needs two operations, and its gradients two sums. BatchNorm in training also updates
+ * its running statistics, with the unbiased variance, and counts its calls, through the context's
+ * chain. Group, layer and RMS normalisation of bf16 and f16 compute in f32 and round once, at the
+ * end. */
 #include "nn/nn.h"
 
 /* Returns a parameter [C] in the type of the arithmetic. */
@@ -117,8 +118,8 @@ pl_val pl_nn_rms_norm(pl_nn *m, pl_val x, const char *name, pl_nn_norm o)
 
 /* Computes moments over the samples of all ranks: the mean of means, and the mean of variances plus
  * the variance of means. Everything is in f64, rounded once, so that the bits equal one rank's
- * moments of all samples: a kink or a maximum after the norm decides the same way whatever the
- * number of ranks. */
+ * moments of all samples: a kink or a maximum after the norm decides the same way on any number of
+ * ranks. */
 static void world_moments(pl_nn *m, int ranks, pl_val x, uint32_t axes, pl_val *mean, pl_val *var)
 {
     pl_graph *g = m->g;

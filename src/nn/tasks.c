@@ -184,7 +184,7 @@ pl_val pl_task_loss(pl_nn *m, const char *loss, pl_val output, pl_val target, pl
     if (!pl_val_ok(output) || !pl_val_ok(target)) return PL_NO_VAL;
     if (!pl_task_is_loss(loss))
         return pl_nn_fail(m, PL_ERR_CONFIG, "there is no loss \"%s\" (%s)", loss, losses);
-    /* cross_entropy computes in f32 whatever the type of its logits, which may be large */
+    /* cross_entropy computes in f32 for every type of its logits, which may be large */
     bool classes = is(loss, "cross_entropy");
     pl_scope_push(g, "loss");
     if (!classes) pl_scope_full(g);

@@ -38,7 +38,7 @@ static const pl_ox_attr *find_in(pl_ox_attr *const *a, size_t n, const char *nam
     return NULL;
 }
 
-/* An attribute that refers to one of the function's call stands for that one. */
+/* An attribute that refers to an attribute of the function's call is replaced by it. */
 static const pl_ox_attr *resolve(const pl_ox_scope *s, const pl_ox_attr *a)
 {
     for (int depth = 0; a && a->ref_attr_name && a->ref_attr_name[0]; depth++) {
@@ -208,7 +208,7 @@ pl_status pl_ox_subgraph(pl_ox_call *c, const pl_ox_graph *g, int n_in, pl_ox_va
     return PL_OK;
 }
 
-/* Dropout that the user asks for behind nodes by name. */
+/* Dropout after nodes that the user names. */
 static void add_dropout(pl_ox_call *c)
 {
     const pl_onnx_dropout *d = c->b->o->dropout;

@@ -1,6 +1,6 @@
 /* check_node.c - attributes that the standard does not have, found before an op is built.
  *
- * An attribute of another type, or a word that the standard does not know, would be taken for a
+ * An attribute of another type, or a word that the standard does not define, would be read as a
  * default value: the model would give other numbers without a message. */
 #include "onnx/onnx.h"
 

@@ -1,4 +1,4 @@
-/* elements.c - the elements of the file's tensors, whatever their type and place.
+/* elements.c - the elements of the file's tensors, of every type and at every place.
  *
  * Elements lie in the message (typed arrays, or raw bytes), in a span of the file, or in a file of
  * external data. External files must lie in the folder of the model or below it: their path is

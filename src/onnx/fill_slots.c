@@ -1,8 +1,7 @@
 /* fill_slots.c - initial values of slots from the file.
  *
- * A slot has the order of its layer: weights of convolutions lie channels-last. Floats of 32 and
- * 16 bits, which most files are made of, are converted and moved in runs; other elements one by
- * one. */
+ * A slot has the order of its layer: weights of convolutions lie channels-last. Floats of 32 and 16
+ * bits, of which most files consist, are converted and moved in runs; other elements one by one. */
 #include "onnx/onnx.h"
 
 #include "base/dtype.h"

@@ -185,7 +185,7 @@ static double real(kind k, double a, double b)
     }
 }
 
-/* Bits that leave are gone; a count outside the width leaves the sign alone. */
+/* Bits that are shifted out are lost; a count outside the width leaves the sign alone. */
 static int64_t shift(kind k, int64_t a, int64_t by)
 {
     bool out = by < 0 || by > 63;

@@ -1,15 +1,15 @@
 /* onnx.h - shared by the files of onnx/: the opened model, values during a build, calls of ops.
  *
- * A build walks the nodes in their order. Each name of the file stands for a pl_ox_val:
+ * A build walks the nodes in their order. Each name of the file refers to a pl_ox_val:
  *   host   elements known while building: shapes, indices, constants
  *   tensor a tensor of the file that nothing has read yet; it becomes host or graph when used
  *   graph  a pl_val, with the order of its dimensions
  *
  * Dimensions have two orders. The file has them in logical order (channels first). The pl_val has
- * them in physical order: physical dimension i is logical dimension perm[i].
- * Transpose changes perm alone; Conv returns values whose physical order is channels-last;
- * elementwise ops work in the physical order at hand. pl_ox_plain returns a value in logical order,
- * and costs a copy where the orders differ.
+ * them in physical order: physical dimension i is logical dimension perm[i]. Transpose changes perm
+ * alone; Conv returns values whose physical order is channels-last; elementwise ops work in the
+ * physical order at hand. pl_ox_plain returns a value in logical order, and costs a copy where the
+ * orders differ.
  */
 #ifndef PL_ONNX_ONNX_H
 #define PL_ONNX_ONNX_H
@@ -38,10 +38,10 @@ typedef enum pl_ox_role {
     PL_OX_ROLE_SHIFT,   /* of a norm: zeros at first */
     PL_OX_ROLE_OTHER,   /* weights of recurrent layers, slopes */
     PL_OX_ROLE_BUFFER,  /* running statistics */
-    PL_OX_ROLE_CONSTANT /* a setting of an op that ONNX wants as an input: scales, bounds */
+    PL_OX_ROLE_CONSTANT /* a setting of an op that ONNX has as an input: scales, bounds */
 } pl_ox_role;
 
-/* What an exporter notes about an initializer (kinds.c). */
+/* The kind of an initializer that the exporter recorded (kinds.c). */
 typedef enum pl_ox_kind {
     PL_OX_KIND_UNKNOWN,
     PL_OX_KIND_PARAMETER,
@@ -174,7 +174,7 @@ typedef struct pl_ox_val {
     int64_t axis;          /* attribute axis; -1: none */
     double number;         /* attribute epsilon; 1e-5: none */
     struct pl_ox_val *one; /* known, with a first dimension of 1: the value repeats it; NULL: no */
-    struct pl_ox_val **item; /* of a sequence, which is no tensor; NULL: a tensor */
+    struct pl_ox_val **item; /* of a sequence, which is not a tensor; NULL: a tensor */
     int n_item;
 } pl_ox_val;
 
@@ -208,7 +208,8 @@ typedef struct pl_ox_call {
 /* Returns an error of this node: "Conv node '/conv1/Conv' (output 'x'): ...". */
 pl_status pl_ox_fail(const pl_ox_call *c, pl_status code, const char *fmt, ...) PL_PRINTF(3, 4);
 
-/* Whether a wanted output of the model needs output k: exporters name outputs that nobody reads. */
+/* Whether a wanted output of the model needs output k: exporters name outputs that no node
+ * reads. */
 bool pl_ox_is_read(const pl_ox_call *c, int k);
 int64_t pl_ox_elems(const pl_ox_val *v);
 /* Makes a value of the graph; perm NULL: plain. dims come from v's type. */
@@ -217,7 +218,7 @@ pl_ox_val *pl_ox_host_new(pl_ox_build *b, pl_dtype dtype, int rank, const int64_
 /* Sets output k. */
 pl_status pl_ox_set(pl_ox_call *c, int k, pl_val v, const int *perm) PL_MUST_USE;
 pl_status pl_ox_set_val(pl_ox_call *c, int k, pl_ox_val *v) PL_MUST_USE;
-/* Puts a value into the graph, in whatever physical order it has. */
+/* Puts a value into the graph, in its physical order. */
 pl_val pl_ox_any(pl_ox_build *b, pl_ox_val *v);
 /* Makes a slot of a tensor of the module that no built node reads, so that model files are whole:
  * predictions of other outputs, and strict=True. */

@@ -2,7 +2,7 @@
  *
  * An initializer is a weight when a layer uses it as one (input 1 of Conv, the table of a Gather),
  * or when its name looks like a parameter's. Exporters give parameters the names of the module
- * ("layer1.0.conv1.weight") and other tensors names of their own ("onnx::Mul_12", "val_3",
+ * ("layer1.0.conv1.weight") and other tensors generated names ("onnx::Mul_12", "val_3",
  * "/blocks.0/Constant_output_0").
  */
 #include "onnx/onnx.h"

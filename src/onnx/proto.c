@@ -3,8 +3,8 @@
  * Parsing has two passes. cut() walks the wire format and writes a second message: fields that the
  * tables do not name are dropped, and the elements of large tensors are replaced by their span in
  * the file. Then libprotobuf-c unpacks the second message. cut() reads the file through a window,
- * so a tensor of gigabytes is skipped, never read. All limits are in cut(): libprotobuf-c has none
- * of its own for depth and count.
+ * so a tensor of gigabytes is skipped, never read. All limits are in cut(): libprotobuf-c has no
+ * limits for depth and count.
  */
 #include "onnx/proto.h"
 
@@ -178,7 +178,7 @@ static pl_status look(cutter *c, uint64_t pos, size_t bytes, const uint8_t **p, 
     return PL_OK;
 }
 
-/* What a file is that begins like a format of others; NULL: not known. */
+/* Returns the format of a file that begins like another known format; NULL: not known. */
 static const char *other_format(cutter *c)
 {
     static const struct {

@@ -65,7 +65,8 @@ static bool bind(pl_ox_build *b, const char *p, size_t len, pl_ox_val *v, match 
     return true;
 }
 
-/* Whether the pattern at p stands for v. Patterns are short: the depth is bounded by their text. */
+/* Returns whether the pattern at p matches v. Patterns are short: the depth is bounded by their
+ * text. */
 static bool fits(pl_ox_build *b, const char *p, pl_ox_val *v, match *m)
 {
     size_t len = word(p);
@@ -98,7 +99,7 @@ static bool is(double a, double b)
     return fabs(a - b) <= 1e-5 * fabs(b);
 }
 
-/* What a known mask does: nothing, or hides later tokens. */
+/* The effect of a known mask: nothing, or hides later tokens. */
 typedef enum mask_kind { MASK_OTHER, MASK_NONE, MASK_CAUSAL } mask_kind;
 
 static mask_kind mask_of(pl_ox_build *b, pl_ox_val *m, int64_t n, int64_t keys)

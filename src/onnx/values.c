@@ -162,7 +162,7 @@ static pl_val tensor_value(pl_ox_build *b, pl_ox_val *v, bool used)
 {
     const pl_ox_init *t = v->init;
     pl_dtype own = t->about.type.dtype;
-    bool narrow = own == PL_F16 || own == PL_BF16; /* optimizers want f32 */
+    bool narrow = own == PL_F16 || own == PL_BF16; /* optimizers need f32 */
     bool weight = t->about.weight || trains(b, t);
     pl_slot slot = {.kind = weight ? PL_SLOT_PARAM : kept_as(t),
                     .trainable = used && trains(b, t) && !b->m->frozen};

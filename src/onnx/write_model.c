@@ -1,7 +1,7 @@
 /* write_model.c - an ONNX file again, with other weights, for inference.
  *
  * The file is copied field by field: what this program does not understand stays. Initializers that
- * the weights have are written anew; BatchNormalization and Dropout lose what switches them to
+ * are in the weights are replaced; BatchNormalization and Dropout lose what switches them to
  * training. A message begins with its length, so the pieces of the graph are listed first and
  * written then; elements of tensors go from file to file, one tensor at a time. Elements that lie
  * in external data go into the new file; a file beyond 2 GiB has its elements in a second file,
@@ -132,7 +132,7 @@ static bool same_shape(const pl_type *a, const pl_st_tensor *b)
 }
 
 /* Whether the weights replace elements of this type. Training does not change whole numbers and
- * truth values (masks, tables of indices), so others stay as they are in the file. */
+ * truth values (masks, tables of indices), so other tensors are copied from the file. */
 static bool is_written(int32_t type)
 {
     return type == PL_OX_FLOAT || type == PL_OX_DOUBLE || type == PL_OX_FLOAT16 ||
@@ -363,7 +363,7 @@ static pl_status list_model(writer *w, uint64_t *size)
     return PL_OK;
 }
 
-/* Appends what the weights' metadata tell about them: class names, for instance. */
+/* Appends the facts in the weights' metadata: class names, for instance. */
 static void put_facts(const writer *w, pl_str *s)
 {
     const pl_st_reader *f = pl_st_set_file(w->weights, 0);

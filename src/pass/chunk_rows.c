@@ -8,7 +8,7 @@
  *     dW     = d' x         [width, vocabulary]
  *
  * The region of a product is the product and all nodes that read a value as large as its result:
- * they must treat rows independently or sum over them, which their descriptors tell (pl_labels,
+ * they must treat rows independently or sum over them, as their descriptors declare (pl_labels,
  * maps, reductions). Values that leave the region are small: rows are joined again by a concat,
  * sums over rows are added up. Then no value of the size of the result exists; the planner orders
  * the chunks one after the other, because that needs the least memory.
@@ -51,7 +51,7 @@ typedef struct region {
     int n;
 } region;
 
-/* What one node does with rows. */
+/* The effect of one node on rows. */
 typedef struct row_rule {
     uint8_t cut[MAX_IN], row[PL_MAX_OUT]; /* 1 + dimension; 0: none */
     bool summed;                          /* outputs without rows are sums over rows */
@@ -329,7 +329,7 @@ static void write_chunk(writer *w, int chunk)
             if (!w->part[rec->out + k]) continue;
             w->part[rec->out + k][chunk] = (pl_val){w->now[rec->out + k]};
             if (!r->summed[rec->out + k] || chunk == 0) continue;
-            /* sums go on from chunk to chunk: one total and one addend are alive */
+            /* sums continue from chunk to chunk: one total and one addend are alive */
             w->part[rec->out + k][0] =
                 pl_add(w->c.out, w->part[rec->out + k][0], w->part[rec->out + k][chunk]);
         }

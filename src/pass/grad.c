@@ -3,8 +3,8 @@
  * Nodes are in topological order, so one walk from the last y back to the first x visits every node
  * after all its readers. Each value collects the sum of the cotangents that its readers send; when
  * its producer is reached the sum is complete, and the producer's rule (op->vjp) turns it into
- * nodes for the inputs. Only values on a path from some x to some y take part, so no unneeded node
- * is created. What the backward pass needs of the forward pass is an ordinary edge.
+ * nodes for the inputs. Only values on a path from some x to some y get gradients, so no unneeded
+ * node is created. A value of the forward pass that the backward pass needs is an ordinary edge.
  *
  * The result is ordinary nodes, so gradients of gradients work: call it again. A rule may itself
  * call pl_grad_seeded (an op without a direct second derivative differentiates its decomposition);

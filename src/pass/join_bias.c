@@ -4,14 +4,14 @@
  *
  * Networks that are written with a plain product and an addition (Hugging Face's Conv1D, imported
  * files) then run like those that name the bias: libraries add it without another pass over the
- * result, and what follows can join the product too (join_tails.c).
+ * result, and the next operations can join the product, too (join_tails.c).
  *
  * The product's result has one reader, so nothing else sees it without the bias. Which number each
  * element reads is composed from the ops between bias and addition (ir/group/amap.h): it must be
  * the number of its column.
  *
- * Cost: O(nodes), with at most MOST compositions for each addition. `simplify` removes what has no
- * reader afterwards.
+ * Cost: O(nodes), with at most MOST compositions for each addition. `simplify` then removes values
+ * without a reader.
  */
 #include "pass/pass.h"
 
@@ -31,7 +31,7 @@ typedef struct joiner {
     bool *built;       /* per node: a source that was built before its turn */
 } joiner;
 
-/* Returns the product whose result the value is, in order and read by nobody else; 0: none. */
+/* Returns the product whose result the value is, in order and without another reader; 0: none. */
 static uint32_t product_of(const joiner *j, uint32_t val)
 {
     for (int i = 0; i < MOST && j->readers[val] == 1; i++) {

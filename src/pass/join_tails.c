@@ -118,7 +118,8 @@ static uint32_t stored_root(const tailer *t, uint32_t val, pl_dtype dtype)
 
 /* ---- slopes ----------------------------------------------------------------------------- */
 /* Whether value v of graph g is the expression p of the pattern. The pattern's value x is bound[x]
- * of g once known (0: not yet). A constant is recognised by its value, however it is broadcast. */
+ * of g once known (0: not yet). A constant is recognised by its value, for any form of
+ * broadcast. */
 static bool alike(const pl_graph *g, uint32_t v, const pl_graph *pattern, uint32_t p,
                   uint32_t *bound)
 {

@@ -1,9 +1,9 @@
 /* pad_rows.c - pads the rows of products to whole units of tensor cores.
  *
- * Ops say themselves what they gain and build the padded form (op->padded in ir/op.h). Their rules
+ * Ops compute their gain and build the padded form themselves (op->padded in ir/op.h). Their rules
  * look at operands that earlier rules have built, so one pass in node order is enough. Equal pads,
- * of a weight in forward and backward, and slices that nobody reads any more are removed by
- * `simplify`, which runs only where a rule has built something: other graphs stay as they are.
+ * of a weight in forward and backward, and slices without a reader are removed by `simplify`, which
+ * runs only where a rule has built something: other graphs are not changed.
  */
 #include "pass/pass.h"
 

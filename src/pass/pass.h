@@ -13,7 +13,7 @@ typedef struct pl_pass_opts {
     bool open;     /* decompose ops where groups gain from it */
     bool tails;    /* merge ops with the maps after them (join_tails.c); requires fuse */
     bool tf32;     /* f32 products may use TF32 units */
-    bool pads;     /* products run on tensor cores, which want whole units in rows (pad_rows.c) */
+    bool pads;     /* products run on tensor cores, which need whole units in rows (pad_rows.c) */
     bool pads_all; /* pads: also where padding takes longer than it saves */
     /* least bytes of a product's result in one chunk of rows (chunk_rows.c); 0: 256 MiB */
     int64_t chunk_bytes;

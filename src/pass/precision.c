@@ -27,7 +27,7 @@
  *
  * A kernel that stays in f32 but reads an operand of any float type, as updates of weights read a
  * gradient, gets a 16-bit value as it is stored, where the device says that costs nothing
- * (`narrow`): widening is exact, and nobody stores the wide form.
+ * (`narrow`): widening is exact, and the wide form is not stored.
  *
  * A value of the old graph has two forms in the new one, created on demand: f32 (`own`) and 16 bits
  * (`half`). It is `native` when the 16-bit form is the value and the f32 form only widens it.
@@ -50,7 +50,7 @@ enum {
     SPREAD = 65536 /* elements; groups include smaller values whole */
 };
 
-/* ---- what the graph says ---------------------------------------------------------------- */
+/* ---- facts of the graph ----------------------------------------------------------------- */
 static bool is_full(const pl_graph *g, uint32_t node)
 {
     return g->scopes[g->nodes[node].scope].full;
@@ -224,7 +224,7 @@ static pl_status lower_graph(const pl_graph *in, const pl_pass_opts *o, const bo
     return pl_rewrite_end(&w.c, rc, out);
 }
 
-/* ---- what is stored --------------------------------------------------------------------- */
+/* ---- stored values ---------------------------------------------------------------------- */
 /* Values that 16 bits reach through expressions. */
 static void mark_tinted(const pl_graph *g, pl_dtype low, bool *tinted)
 {

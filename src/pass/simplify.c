@@ -4,8 +4,8 @@
  * new graph. A node is dropped when its op's own rule (op->simplify) names an equal value, or when
  * an equal node (same op, inputs and attributes) was written before; every op is a pure function of
  * inputs and attributes, random draws included, so that is always sound. A second backward mark is
- * not needed: running the pass again removes what a rewrite leaves unused, which the pipeline does
- * until nothing shrinks (two rounds in practice).
+ * not needed: running the pass again removes nodes that a rewrite leaves unused; the pipeline
+ * repeats it until the graph does not shrink (twice in practice).
  *
  * Merging equal nodes of forward and backward can lengthen a lifetime; grouping undoes that where
  * recompute is cheap (fuse.c).

@@ -232,8 +232,8 @@ static bool f32_takes(const pl_call *c)
     return pl_attend_f32_takes(&a);
 }
 
-/* ---- packed rows for kernels that want separate tensors ------------------------------------- */
-/* Bytes of one of q, k, v or their gradients as a tensor of its own. */
+/* ---- packed rows for kernels that need separate tensors ------------------------------------- */
+/* Bytes of one of q, k, v or their gradients as a separate tensor. */
 static size_t apart_bytes(const pl_attend *a)
 {
     size_t bytes = (size_t)(a->batch * a->n * a->heads * a->d) * pl_dtype_bytes(a->dtype);
@@ -273,7 +273,7 @@ static pl_status run_apart(const pl_attend *a, pl_status (*run)(const pl_attend 
     return PL_OK;
 }
 
-/* Returns the scratch of a kernel that wants separate tensors. */
+/* Returns the scratch of a kernel that needs separate tensors. */
 static size_t apart_work(const pl_call *c, size_t work)
 {
     pl_attend a = attend_of(c);
@@ -432,7 +432,7 @@ static const pl_kernel backward_kernels[] = {
     {"plain", NULL, apart_prepare, NULL, plain_backward},
     PL_KERNEL_END};
 
-/* All are timed (cuda/device/trial.h); where TF32 is allowed, those of true f32, too. */
+/* All are timed (cuda/device/trial.h); where TF32 is allowed, the kernels of true f32, too. */
 static bool split_beside_tf32(const pl_call *c)
 {
     return pl_cuda_tf32() && split_takes(c);

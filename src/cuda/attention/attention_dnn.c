@@ -1,4 +1,4 @@
-/* attention_dnn.c - 16-bit attention by cuDNN, described as a graph that its engines know.
+/* attention_dnn.c - 16-bit attention by cuDNN, described as a graph that its engines support.
  *
  * Forward, over scores s [B,H,N,M] that exist only inside the engine:
  *
@@ -152,7 +152,7 @@ static pl_dnn_desc masked(pl_dnn_graph *g, const problem *p, pl_dnn_desc s)
     return y;
 }
 
-/* Scores plus what the mask adds to them. */
+/* Scores plus the values of the mask. */
 static pl_dnn_desc with_mask(pl_dnn_graph *g, const problem *p, pl_dnn_desc s)
 {
     if (!p->masked) return s;
@@ -348,7 +348,7 @@ bool pl_attend_dnn_takes(const pl_attend *a, bool back)
 
 typedef struct prepared {
     shared_plan *plan;
-    pl_attend at; /* what the packs hold */
+    pl_attend at; /* contents of the packs */
     float scale;
     pl_dnn_desc *pack;
     int64_t n_packs;

@@ -29,7 +29,7 @@ static constexpr int WARPS = 4, THREADS = WARPS * 32;
 
 /* ---- powers of two of operands -------------------------------------------------------------- */
 /* For the bits of a tensor's largest number: the power of two that the tensor is multiplied by, and
- * its inverse. Zeros and numbers that are not finite stay as they are. */
+ * its inverse. Zeros and numbers that are not finite are not changed. */
 static __device__ __forceinline__ float up_by(unsigned most)
 {
     unsigned e = most >> 23;

@@ -38,7 +38,7 @@ static __device__ int64_t key_row(const sizes &s, int64_t b, int64_t j, int64_t 
     return ((b * s.m + j) * (s.heads / s.group) + h / s.group) * s.d;
 }
 
-/* What the mask adds to the score of query i and key j. */
+/* Returns the value that the mask adds to the score of query i and key j. */
 template <typename A>
 static __device__ A added(const sizes &s, int64_t b, int64_t h, int64_t i, int64_t j)
 {

@@ -20,7 +20,7 @@ struct rounding {
     unsigned *most; /* bits of the largest number of each, zero before */
 };
 
-/* Where element i of tensor t lies. */
+/* Returns the place of element i of tensor t. */
 static __device__ __forceinline__ const float *at_of(const rounding &r, int t, int64_t i)
 {
     int64_t c, h, head = pl_long_divmod(i, r.d, &c), token = pl_long_divmod(head, r.heads[t], &h);

@@ -1,4 +1,4 @@
-/* mask.h - what a mask adds to a score, for the kernels of attention. */
+/* mask.h - the value that a mask adds to a score, for the kernels of attention. */
 #ifndef PL_CUDA_ATTENTION_MASK_H
 #define PL_CUDA_ATTENTION_MASK_H
 
@@ -30,7 +30,7 @@ static __device__ __forceinline__ A pl_mask_number(const pl_attend_mask &m, int6
     return x < (A)PL_MASK_LEAST ? (A)PL_MASK_LEAST : x;
 }
 
-/* What the mask adds to the score of query i and key j, where the key exists. */
+/* Returns the value that the mask adds to the score of query i and key j, where the key exists. */
 template <bool MASKED>
 static __device__ __forceinline__ float pl_mask_of(const pl_attend_shape &z, int b, int h, int i,
                                                    int j)

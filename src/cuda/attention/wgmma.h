@@ -29,8 +29,8 @@ static __device__ __forceinline__ constexpr unsigned pl_wg_step(int elements)
 {
     return (unsigned)elements / 8;
 }
-/* What a product reads: the tile's place, the bytes to the next 64 columns, the bytes to the next 8
- * rows, the swizzle. */
+/* The operands of a product: the tile's place, the bytes to the next 64 columns, the bytes to the
+ * next 8 rows, the swizzle. */
 static __device__ __forceinline__ uint64_t pl_wg_operand(unsigned place, unsigned next_tile)
 {
     return (place | next_tile >> 4 << 16) | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
@@ -68,8 +68,8 @@ static __device__ __forceinline__ void pl_wg_written(void)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Changes the registers of each thread of this warpgroup; all of its warps call. Registers that one
- * warpgroup gives up are those that others get. */
+/* Changes the registers of each thread of this warpgroup; all of its warps call. Other warpgroups
+ * get the registers that one warpgroup gives up. */
 template <int N> static __device__ __forceinline__ void pl_wg_fewer(void)
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));

@@ -9,7 +9,7 @@
  *
  * Lanes that share a warp run together up to the last row of all of them; where lanes do not fill a
  * warp, threads without rows fill it. Lanes of several warps have a barrier each and execute it as
- * often as the first lane, whether they have a row or not: checkers that order accesses by barriers
+ * many times as the first lane, with or without a row: checkers that order accesses by barriers
  * (compute-sanitizer's racecheck) then order the barriers of the whole block correctly.
  *
  * Cost: column sums stay in registers, which leaves room for few warps. To hide latency a lane
@@ -113,8 +113,8 @@ static void find_places(pl_cg_stages *t)
     }
 }
 
-/* Chooses what is loaded ahead: whole words as far as shared memory suffices, the rest as far as
- * registers do. */
+/* Chooses the operands that are loaded ahead: whole words as far as shared memory suffices, the
+ * rest as far as registers do. */
 void pl_cg_beside_find(pl_cg_stages *t)
 {
     const pl_cg_pass *p = t->p;

@@ -252,7 +252,7 @@ bool pl_cg_constant(const pl_fused_instr *x)
 }
 
 /* Numbers that belong to an expression rather than to sizes are literals in the text: the compiler
- * can then merge what a gradient recomputes of its function. */
+ * can then merge the part of its function that a gradient recomputes. */
 static const char *literal(float v)
 {
     static const struct {

@@ -3,7 +3,7 @@
  * Invariant: the threads of a row and the parts of a long sum, which fix the order of a sum, depend
  * on sizes alone. Chunk widths and unrolling may depend on operands, because they do not change the
  * order. Example: the sum of codegen.h over 281600 rows of 64 floats is walked in chunks of V = 4
- * columns whatever else the group reads.
+ * columns, for any other operands of the group.
  */
 #include "cuda/codegen/codegen_int.h"
 

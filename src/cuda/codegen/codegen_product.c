@@ -202,7 +202,8 @@ static void put_type(pl_cg *w, const pl_plain_product *m, const pl_code_tiles *t
                  "*const result_ = sh_ + product_::tile(image_);\n");
 }
 
-/* Writes what the warpgroups that copy do, and begins what the one that multiplies does. */
+/* Writes the code of the warpgroups that copy, and the beginning of the code of the warpgroup that
+ * multiplies. */
 static void put_copies(pl_cg *w, const pl_plain_product *m, const pl_code_tiles *t)
 {
     if (!t->range) {

@@ -25,8 +25,8 @@ typedef struct pl_cg_stages {
 /* Whether i is a sum over the row, and whether its variance is needed too. */
 bool pl_cg_row_sum(const pl_cg_pass *p, int i);
 bool pl_cg_row_var(const pl_cg_pass *p, int i);
-/* Makes the schedule, without what is loaded ahead. dep: of pl_cg_deps, with an element's bit for
- * what varies in a row. */
+/* Makes the schedule, without the operands that are loaded ahead. dep: of pl_cg_deps, with an
+ * element's bit for what varies in a row. */
 pl_status pl_cg_stages_make(const pl_cg_pass *p, const int *dep, pl_arena *a,
                             pl_cg_stages *out) PL_MUST_USE;
 /* Returns the number of stages that need i; *first is the first. */
@@ -52,8 +52,8 @@ void pl_cg_row_meet(pl_cg *w);
 
 /* Returns the lanes of a block with column sums; lanes after ty have no rows and fill a warp. */
 int pl_cg_beside_lanes(const pl_cg_pass *p);
-/* Choose what is loaded ahead; write the walk of a lane over its rows, up to the text of a row;
- * write what remains of columns after it, for rows with so many barriers. */
+/* Choose the operands that are loaded ahead; write the walk of a lane over its rows, up to the text
+ * of a row; write what remains of columns after it, for rows with so many barriers. */
 void pl_cg_beside_find(pl_cg_stages *t);
 void pl_cg_beside_open(pl_cg *w, const pl_cg_stages *t);
 void pl_cg_beside_close(pl_cg *w, int meetings);

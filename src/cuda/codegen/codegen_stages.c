@@ -9,8 +9,8 @@
 
 enum { MAX_STAGES = 64, RAW_REGS = 128 };
 
-/* Returns the registers of a thread for what it has read of a row; half as many are for values it
- * keeps. Larger blocks have fewer: 255, 128 or 64 in all. */
+/* Returns the registers of a thread for its part of a row; half as many are for values it keeps.
+ * Larger blocks have fewer: 255, 128 or 64 in all. */
 static int raw_registers(const pl_cg_pass *p)
 {
     return p->tx <= 256 ? RAW_REGS : p->tx <= 512 ? RAW_REGS / 2 : RAW_REGS / 4;

@@ -108,7 +108,7 @@ pl_status pl_cuda_group_prepare(const pl_graph *g, const pl_unit *u, void **prep
     return PL_OK;
 }
 
-/* GPUs from this architecture on can start a kernel while the one before it ends: a fold's blocks
+/* GPUs from this architecture on can start a kernel while the previous kernel ends: a fold's blocks
  * are resident by the time all partial results are, and wait for them themselves (prelude.cuh). The
  * predecessor of the first kernel of a group is not known here. */
 enum { OVERLAP_ARCH = 90 };

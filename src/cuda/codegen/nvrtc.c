@@ -7,7 +7,7 @@
  *
  * --fmad=false and no fast mathematics: a value has the same bits in every group. The target is the
  * GPU's own architecture; for a GPU newer than the compiler it is PTX of the newest architecture
- * that the compiler knows, which the driver compiles.
+ * that the compiler supports, which the driver compiles.
  */
 #include "cuda/codegen/nvrtc.h"
 

@@ -378,7 +378,7 @@ static bool timed_takes(const pl_call *c, const pl_conv_shape *p)
     return not_f64(c) && pixels * (double)(p->ic / p->groups) * (double)p->oc <= MOST;
 }
 
-/* Whether cuDNN may take the place of another kernel. Its filter gradients in f32 have 30 times the
+/* Returns whether cuDNN may replace another kernel. Its filter gradients in f32 have 30 times the
  * error of ours (seen with 9.14 on an H200), so there the order of kernels stays: which numbers a
  * step gives must not depend on which kernel was a little faster. */
 static bool dnn_may(const pl_call *c, const pl_conv_shape *p)

@@ -39,7 +39,7 @@ static inline int64_t pl_conv_pixels(const int64_t *size)
 /* Writes "conv f16 n8 224x224x3 -> 112x112x64 k7x7 s2 ..."; also used as a key. */
 void pl_conv_text(const pl_conv_shape *c, char *buf, size_t cap);
 
-/* Describes what a prepared call of the kernel "cudnn" runs, for reports. */
+/* Describes the engine of a prepared call of the kernel "cudnn", for reports. */
 void pl_conv_describe(const void *prep, char *buf, size_t cap);
 
 /* ---- plans of cuDNN: conv_plan.c ------------------------------------------------------------ */

@@ -6,10 +6,11 @@
  *   pixels      o 0 1 2 3 4 5 ...           taps       0 1 2 3
  *   blocks     [o 0][1 2][3 4][5 ...        blocks    [0 1][2 3]
  *
- * cuDNN's fast engines are those without a stride; with a stride, a large kernel or few channels it
- * takes engines with as little as a twentieth of their rate. Blocks begin where the first window
- * begins, modulo the stride, so a kernel of k taps covers ceil(k / stride) blocks. Taps beyond the
- * kernel, pixels outside the image and the channels that fill a pixel up to 16 bytes are zeros.
+ * cuDNN's fast engines are for convolutions without a stride; with a stride, a large kernel or few
+ * channels it takes engines with as little as a twentieth of their rate. Blocks begin where the
+ * first window begins, modulo the stride, so a kernel of k taps covers ceil(k / stride) blocks.
+ * Taps beyond the kernel, pixels outside the image and the channels that fill a pixel up to 16
+ * bytes are zeros.
  *
  *   y    blocks of x and of w, then y          dx   blocks of w, dx in blocks, then its pixels
  *   dw   blocks of x, dw in blocks, then its taps

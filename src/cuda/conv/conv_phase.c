@@ -1,5 +1,4 @@
-/* conv_phase.c - a convolution as products: which pixels' windows are the rows, and what a term of
- * a row is.
+/* conv_phase.c - a convolution as products: the windows that are the rows, and the terms of a row.
  *
  *   y, dw    windows of x, one for each pixel of y: taps times ic terms
  *   dx       windows of dy. With a stride the pixels of dx fall into phases that different taps

@@ -1,9 +1,9 @@
 /* conv_plan.c - the choice of a cuDNN engine for a convolution, and its plans.
  *
  * A problem with a tail first requests the whole tail, then the bias alone, then neither
- * (conv_graph.h); what is not in the plan is a separate pass after it. Engines that cuDNN compiles
- * while it creates the plan, a tenth of a second each, are used for the whole tail only with
- * autotuning, where the fastest of the three levels is taken.
+ * (conv_graph.h); operations that are not in the plan run in a separate pass after it. Engines that
+ * cuDNN compiles while it creates the plan, a tenth of a second each, are used for the whole tail
+ * only with autotuning, where the fastest of the three levels is taken.
  *
  * Engines come from cuDNN's heuristics, best first: mode A, then B, then the fallback list. An
  * engine is suitable when its notes allow it: deterministic, f32 sums, no TF32 unless allowed. The

@@ -8,8 +8,8 @@
 
 static constexpr int BAND = 16, BAND_TAPS = 3;
 
-/* What a thread of `bands` holds: the sums of all taps, K rows of dy in memory's own type
- * (registers are what such a thread lacks), and the next rows of x and dy on their way. */
+/* The registers of a thread of `bands`: the sums of all taps, K rows of dy in memory's own type
+ * (such a thread has too few registers), and the next rows of x and dy on their way. */
 template <typename T, int K> struct band_state {
     enum { N = COLUMNS - 1 + K };
     float2 sum[K][K];

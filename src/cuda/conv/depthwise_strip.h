@@ -24,7 +24,7 @@ typedef struct strip_shape {
     int64_t step_n, step_tap, step_c;
 } strip_shape;
 
-/* Where a tile lies along one dimension. */
+/* The place of a tile along one dimension. */
 typedef struct spot {
     int to, apart;       /* its first result, and the distance to the next one */
     int at, step;        /* the first position that is read, and the distance to the next one */

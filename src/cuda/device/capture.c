@@ -47,7 +47,7 @@ static pl_status enqueue_one(pl_cuda_moves *m, const pl_bound_unit *l)
 }
 
 /* ---- edges of a graph --------------------------------------------------------------------- */
-/* Nodes of a graph that a unit has added last: what follows the unit follows these. */
+/* Nodes of a graph that a unit has added last: units that follow the unit also follow these. */
 enum { MOST_NODES = 8 };
 typedef struct last_nodes {
     cudaGraphNode_t node[MOST_NODES];
@@ -156,7 +156,7 @@ static void divide(const pl_bound_unit *l, uint32_t n, double launch_ns, uint64_
 }
 
 /* Records an event before each launch and one after the last; at[i] is recorded before unit i. The
- * GPU never waits for the host in between, so the times equal those of a run at full speed, in
+ * GPU never waits for the host in between, so the times equal the times of a run at full speed, in
  * order. */
 static pl_status run_between(const pl_bound_unit *l, uint32_t n, cudaEvent_t *at, uint64_t *ns,
                              uint32_t *failed)
@@ -211,7 +211,7 @@ static pl_status fetch_outputs(const pl_capture_plan *plan, int side)
 }
 
 /* Captures the units into *out; w: they may run beside each other, NULL: in order. Relaxed mode:
- * what a library does internally on its first call is not part of the graph. */
+ * internal work of a library on its first call is not part of the graph. */
 static pl_status capture_graph(const captured *t, weave *w, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
@@ -329,7 +329,7 @@ static pl_status time_runs(const captured *t, cudaGraphExec_t graph, int runs, f
     return PL_OK;
 }
 
-/* Times a graph after a first run, which loads what is loaded on first use. */
+/* Times a graph after a first run, which loads modules that are loaded on first use. */
 static pl_status time_graph(const captured *t, cudaGraphExec_t graph, float *ms)
 {
     enum { RUNS = 3 };
@@ -354,7 +354,7 @@ static void drop_graph(captured *t)
 
 /* Units of less than SHORT_US microseconds on average leave a part of the GPU idle: where they may
  * run beside each other, both graphs are timed on zero inputs, and the faster one stays. Long units
- * fill the GPU, and edges between branches of a graph cost more than those of a chain. The bits are
+ * fill the GPU, and edges between branches of a graph cost more than edges of a chain. The bits are
  * the same. A graph takes memory for every kernel, so there is one at a time; one with branches
  * takes more (30 to 150 MiB of the driver for the networks of bench/results on an H200), so plans
  * within a budget run in order. */

@@ -1,6 +1,6 @@
 /* choice.c - see choice.h. The file has lines of "key value", each with its checksum
- * (pl_cache_seal); keys hold no blanks. Processes append under a lock, each after reading what the
- * others appended. */
+ * (pl_cache_seal); keys hold no blanks. Processes append under a lock, each after reading the lines
+ * that the others appended. */
 #include "cuda/device/choice.h"
 
 #include "base/cache_dir.h"
@@ -46,8 +46,8 @@ static void add_lines(const char *text, size_t n)
     }
 }
 
-/* Reads what is new in the file, in whole lines only: a full disk or a killed process leaves part
- * of a line, which is not a choice. */
+/* Reads new lines of the file, whole lines only: a full disk or a killed process leaves part of a
+ * line, which is not a choice. */
 static void read_more(int fd)
 {
     static char part[4096]; /* one reader at a time: callers hold the lock */

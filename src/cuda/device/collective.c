@@ -65,7 +65,7 @@ static bool load_nccl(void)
     return lib != NULL;
 }
 
-/* What ranks share: where the GPU is, whether NCCL is installed, and rank 0's identifier. */
+/* Data that ranks share: where the GPU is, whether NCCL is installed, and rank 0's identifier. */
 typedef struct meeting {
     char host[64], bus[32];
     int has;

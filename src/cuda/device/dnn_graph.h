@@ -1,4 +1,4 @@
-/* dnn_graph.h - graphs of operations for cuDNN's backend API, and the plans made of them.
+/* dnn_graph.h - graphs of operations for cuDNN's backend API, and their plans.
  *
  * Descriptors: make, set attributes, finalize, drop. A pl_dnn_graph collects the operations of one
  * graph and owns every descriptor that it makes. Building is sticky: the first error stays in rc,

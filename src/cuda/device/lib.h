@@ -39,7 +39,7 @@ pl_status pl_cuda_dnn_failed(cudnnStatus_t rc, const char *call, const char *fil
    return pl_cuda_dnn_failed(pl_dnn_rc_, #call, __FILE__, __LINE__);                               \
  } while (0)
 
-/* Describes what a prepared product runs, for reports. matmul.c */
+/* Describes the kernel of a prepared product, for reports. matmul.c */
 void pl_cuda_matmul_describe(const void *prep, char *buf, size_t cap);
 
 #ifdef __cplusplus

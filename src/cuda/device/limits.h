@@ -1,4 +1,4 @@
-/* limits.h - what one launch can count, and what kernels do beyond it.
+/* limits.h - the largest counts of one launch, and the handling of larger counts.
  *
  * Indices are 32-bit where the launcher has checked that a launch counts at most pl_most_items(),
  * in as many launches as necessary; where one image or one row has more items, 64-bit. Tests in the

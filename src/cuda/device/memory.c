@@ -139,7 +139,7 @@ pl_status pl_cuda_grow(void *p, size_t from, size_t to)
     return PL_OK;
 }
 
-/* Unmaps the whole range, also what it has grown by. */
+/* Unmaps the whole range, including its growth. */
 void pl_cuda_free(void *p, size_t bytes)
 {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;

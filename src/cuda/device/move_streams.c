@@ -1,4 +1,4 @@
-/* move_streams.c - moves between levels on streams of their own, beside the kernels.
+/* move_streams.c - moves between levels on separate streams, beside the kernels.
  *
  *   stream:   kernel   fork ----------------------- kernel   wait   kernel
  *                       |                                     |
@@ -9,7 +9,7 @@
  * captured graph the waits become edges, and events and streams are not used again.
  *
  * Moves between host and disk are calls of the host on their channel's stream: the driver makes
- * them when the stream reaches them, and the stream goes on when the bytes are there.
+ * them when the stream reaches them, and the stream continues when the bytes have arrived.
  *
  * Streams and events exist once per process and grow to the largest program.
  */

@@ -4,7 +4,7 @@
 
 #include "cuda/device/device_int.h"
 
-/* What has begun since the list's first unit. Zero: nothing. */
+/* The moves that have begun since the list's first unit. Zero: nothing. */
 typedef struct pl_cuda_moves {
     uint32_t before[PL_N_CHANNELS]; /* number of the move before the list's first */
     uint32_t begun[PL_N_CHANNELS];  /* number of the last move that has begun; 0: none */

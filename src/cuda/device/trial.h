@@ -6,16 +6,17 @@
  * predicted time, and PL_CUDA_LOSS_MS more, has its alternatives timed, too. An alternative must be
  * PL_CUDA_FASTER times as fast to be taken. Budgets pay for workspace: if it asks for more than
  * PL_CUDA_WORK_BYTES and a quarter of its operands, it must save PL_CUDA_MS_PER_GB for each GB. The
- * search ends with a kernel that is not slow. All limits are far above the noise of timing, so the
- * choice is that of every run on such a GPU; choices are stored like all timed choices (choice.h).
+ * search ends with a kernel that is not slow. All limits are far above the noise of timing, so
+ * every run on such a GPU makes the same choice; choices are stored like all timed choices
+ * (choice.h).
  *
  * Where TF32 is allowed, the kernels of true f32 count, too: a kernel that takes longer than
- * predicted for true f32 (`exact_ms`) is slow, however near it is to its own prediction, and
+ * predicted for true f32 (`exact_ms`) is slow, even if it is near to its own prediction, and
  * PL_CUDA_CLEARLY times as fast is then enough. So TF32 is not slower than f32.
  *
  * Attention has several good kernels whose order changes with the shape, so all of its alternatives
  * are timed for each distinct call (`all`), more finely, and PL_CUDA_CLEARLY times as fast is
- * enough: the bits of a shape are those of the first choice that was stored for it.
+ * enough: a shape has the bits of the first choice that was stored for it.
  */
 #ifndef PL_CUDA_TRIAL_H
 #define PL_CUDA_TRIAL_H

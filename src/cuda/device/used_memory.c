@@ -1,8 +1,9 @@
 /* used_memory.c - how much of the GPU's memory this process and other processes hold.
  *
  * NVML, the driver's management library, knows each process's share. In a container NVML sees other
- * process numbers than ours; then our share is what the whole GPU holds minus what it held before
- * this process opened it. Without NVML all memory in use counts as ours, which is never too little.
+ * process numbers than ours; then our share is the used memory of the whole GPU minus the used
+ * memory before this process opened it. Without NVML all memory in use counts as ours, which is
+ * never too little.
  *
  * NVML is opened by name at run time, and its few structures are declared here, because users do
  * not have its header.

@@ -14,12 +14,11 @@
  * one of the next where the first one's tiles do not suit the problem (matmul_tiles.h). Products
  * that take long enough to be measured have the first PL_TILES_LOOK answers timed once, and another
  * than the expected one is taken if it is CLEARLY faster; with autotuning it is the fastest of all
- * that the heuristics know. Where algorithms are timed, a tail that costs more in the kernel than
- * as a separate pass stays separate. Choices are stored (choice.h), so that a problem has one
+ * algorithms of the heuristics. Where algorithms are timed, a tail that costs more in the kernel
+ * than as a separate pass stays separate. Choices are stored (choice.h), so that a problem has one
  * algorithm in every plan and every run. Split sums are used only where their order is fixed and
- * the parts are kept in the type of the arithmetic.
- * Half-precision products accumulate in f32; f32 products use TF32 units only if pl_cuda_tf32()
- * says so.
+ * the parts are kept in the type of the arithmetic. Half-precision products accumulate in f32; f32
+ * products use TF32 units only if pl_cuda_tf32() says so.
  *
  * Operands that are misaligned because of a view have a second algorithm, also chosen in advance.
  */
@@ -236,7 +235,7 @@ static pl_status set_pointers(const prepared *h, const pl_product_operands *x)
     return PL_OK;
 }
 
-/* Applies what the library's kernel does not include. */
+/* Applies the operations that the library's kernel does not include. */
 static pl_status follow(const prepared *h, const pl_product_operands *x)
 {
     const pl_product *p = &h->p;

@@ -90,7 +90,7 @@ static pl_status vector_prepare(const pl_call *c, void **prep, size_t *work_byte
      PL_KERNEL_END};
 /* Fallback of the library's kernel: chosen when the plainest kernel is requested. */
 #define BEHIND(name, prepare) {name, accepts, prepare, pl_product_lt_release, pl_product_lt_run},
-/* Reads its operands once, whatever their precision. */
+/* Reads its operands once, in every precision. */
 #define VECTOR                                                                                     \
  {.name = "vector",                                                                                \
   .accepts = vector_takes,                                                                         \

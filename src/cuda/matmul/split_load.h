@@ -50,7 +50,7 @@ static __device__ __forceinline__ int place_in_term(int term, int chunk)
 
 /* ---- loaders: one step's 32 terms of an operand ------------------------------------------------
  */
-/* Returns where the first tap of a pixel's window lies, and the pixel's image. */
+/* Returns the place of the first tap of a pixel's window, and the pixel's image. */
 static __device__ __forceinline__ int4 origin(const pixel_finder &f, int row, int rows)
 {
     uint32_t pix, p[3];

@@ -27,7 +27,7 @@ typedef struct pl_beside {
 } pl_beside;
 
 /* Whether units may run beside each other at all: exchanges between ranks and moves between levels
- * have an order of their own. */
+ * have a separate order. */
 bool pl_beside_allowed(const pl_bound_unit *l, uint32_t n);
 
 /* Adds an entry: `count` units that run as one. Returns its position in the span. *follows has bit

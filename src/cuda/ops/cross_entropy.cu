@@ -28,7 +28,7 @@ template <class T> struct wide {
     enum { N = 16 / (int)sizeof(T) };
 };
 
-/* What a launch works on. A: f32, or f64 for f64 logits. */
+/* The operands of a launch. A: f32, or f64 for f64 logits. */
 template <class A> struct rows_of {
     int64_t rows, k, ignore;
     int64_t pitch; /* logits from one row to the next: those from k on are not read */

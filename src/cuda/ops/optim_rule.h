@@ -1,4 +1,5 @@
-/* optim_rule.h - optimiser updates on a GPU: what a launch gets, and the rules for one element.
+/* optim_rule.h - optimiser updates on a GPU: the arguments of a launch, and the rules for one
+ * element.
  *
  * Formulas and order of operations are those of ops/net/optim.c. optim.cu has the kernels for
  * tensors of floats, optim_tiles.h those for weights and states in fewer bits.
@@ -31,8 +32,8 @@ struct update_piece {
     uint32_t stream; /* with a key: the first of two streams of random bits */
 };
 
-/* The weights of a launch and what they share: the kernel's parameter. Weights of one kind have one
- * learning rate and one decay, so their coefficients are computed once. */
+/* The weights of a launch and their common settings: the kernel's parameter. Weights of one kind
+ * have one learning rate and one decay, so their coefficients are computed once. */
 template <int N> struct batch_of {
     update_piece at[N];
     const void *lr[KINDS];
@@ -78,7 +79,7 @@ template <class C> static __device__ __forceinline__ void set(int dtype, void *p
     }
 }
 
-/* Returns the bits of an element, whatever its type. */
+/* Returns the bits of an element of any type. */
 static __device__ uint64_t get_bits(int dtype, const void *p, int64_t i)
 {
     switch (dtype) {

@@ -6,7 +6,7 @@
  * registers in memory, which the driver would have to reserve for every thread. Choices are stored
  * (choice.h), so that a unit has one way, and one order of its sums, in every plan and every run.
  *
- * Apart, a product's result that is not an output of the unit lies in scratch.
+ * In separate kernels, a product's result that is not an output of the unit is in scratch.
  */
 #include "cuda/codegen/cuda_group.h"
 
@@ -142,7 +142,8 @@ static pl_status run_joined(const prepared *k, const void *const *in, void *cons
     return pl_cuda_code_run(k->joined, in, out, work, map);
 }
 
-/* Sets *ok: whether the unit can be one kernel. *text: what the kernel computes, as a number. */
+/* Sets *ok: whether the unit can be one kernel. *text: a number for the computation of the
+ * kernel. */
 static pl_status prepare_joined(const pl_graph *g, const pl_unit *u, prepared *k, bool *ok,
                                 pl_code_key *text)
 {
@@ -160,7 +161,7 @@ static pl_status prepare_joined(const pl_graph *g, const pl_unit *u, prepared *k
     return rc == PL_ERR_UNSUPPORTED ? PL_OK : rc;
 }
 
-/* ---- apart -------------------------------------------------------------------------------- */
+/* ---- separate kernels --------------------------------------------------------------------- */
 static pl_status run_apart(const prepared *k, const void *const *in, void *const *out, void *work)
 {
     const void *head_in[MAX_IN];

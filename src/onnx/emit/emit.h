@@ -1,4 +1,5 @@
-/* emit.h - what the ops of ops.def share: one function for each op, and helpers for orders. */
+/* emit.h - declarations that the ops of ops.def share: one function for each op, and helpers for
+ * orders. */
 #ifndef PL_ONNX_EMIT_H
 #define PL_ONNX_EMIT_H
 

@@ -1,7 +1,7 @@
 /* emit_attention.c - Attention and RotaryEmbedding.
  *
  * Without a mask and a cap on the scores, attention is the engine's op, which stores no
- * probabilities and wants [B, N, H, D]; that is the physical order of heads that an exporter made
+ * probabilities and takes [B, N, H, D]; that is the physical order of heads that an exporter made
  * by Reshape and Transpose, so nothing is copied. */
 #include "onnx/emit/attention_op.h"
 #include "onnx/emit/emit.h"
@@ -101,7 +101,7 @@ static pl_status heads_of(pl_ox_call *c, int k, const char *attr, pl_ox_val **ou
     return *out ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* Keys or values with those of the past before them. */
+/* Keys or values, after the keys or values of the past. */
 static pl_status with_past(pl_ox_call *c, int k, pl_ox_val **v)
 {
     if (!pl_ox_has(c, k)) return PL_OK;

@@ -1,4 +1,4 @@
-/* emit_elementwise.c - ops that work element by element, in whatever order the operands have. */
+/* emit_elementwise.c - ops that work element by element, in the order of the operands. */
 #include "onnx/emit/emit.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 
 enum { MAX_ROUNDS = 4096 };
 
-/* What the rounds of a body read and write. */
+/* The values that the iterations of a body read and write. */
 typedef struct rounds {
     pl_ox_call *c;
     const pl_ox_graph *body;

@@ -115,7 +115,7 @@ static void diagonal(pl_graph *g, term *t)
         }
 }
 
-/* Sums over the labels that nobody wants. */
+/* Sums over the labels that no later term needs. */
 static void sum_out(pl_graph *g, term *t, const term *a, const term *b)
 {
     for (int i = t->n - 1; i >= 0; i--) {
@@ -126,7 +126,8 @@ static void sum_out(pl_graph *g, term *t, const term *a, const term *b)
     }
 }
 
-/* Orders the dimensions by the labels of `to`, with a dimension of 1 for labels that t lacks. */
+/* Orders the dimensions by the labels of `to`, with a dimension of 1 for labels that t does not
+ * have. */
 static pl_val ordered(pl_graph *g, const term *t, const term *to)
 {
     int perm[MAX_LABELS], n = 0;
@@ -239,7 +240,7 @@ pl_status pl_ox_emit_einsum(pl_ox_call *c)
         diagonal(c->g, &t[i]);
     }
     for (int i = 1; i < c->n_in; i++) {
-        term keep = out; /* what the result and later terms need */
+        term keep = out; /* labels that the result and later terms need */
         for (int j = i + 1; j < c->n_in; j++)
             for (int k = 0; k < t[j].n; k++)
                 if (find(&keep, t[j].label[k]) < 0 && keep.n + 1 < MAX_LABELS)

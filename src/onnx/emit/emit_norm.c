@@ -1,7 +1,7 @@
 /* emit_norm.c - normalisations, softmax and reductions.
  *
  * BatchNormalization trains when the program trains: exporters write training_mode 0 for models in
- * evaluation mode, and a model that is imported for training wants batch statistics. The running
+ * evaluation mode, and a model that is imported for training needs batch statistics. The running
  * statistics are those of PyTorch: the variance is the unbiased one. Outputs 1 and 2 of
  * training_mode 1 are the standard's: with the biased variance.
  *

@@ -162,8 +162,8 @@ static map map_of(pl_ox_call *c, pl_ox_val *v, int64_t groups, int64_t points)
     return m;
 }
 
-/* Makes a map and positions in it f64 if the map is, else f32: f16 and bf16 do not tell pixels of a
- * large map apart. */
+/* Makes a map and positions in it f64 if the map is, else f32: f16 and bf16 cannot distinguish
+ * pixels of a large map. */
 static pl_status widen(pl_ox_call *c, pl_ox_val **v, pl_val x, pl_val *at, pl_dtype *work)
 {
     *work = (*v)->dtype == PL_F64 ? PL_F64 : PL_F32;
@@ -310,7 +310,8 @@ pl_status pl_ox_emit_roi_align(pl_ox_call *c)
 }
 
 /* ---- deformable convolution ------------------------------------------------------------------ */
-/* What a deformable convolution reads: sizes, and one number of each attribute per dimension. */
+/* The operands of a deformable convolution: sizes, and one number of each attribute per
+ * dimension. */
 typedef struct deform {
     int64_t n, ch, oc, groups, offsets, oh, ow, kh, kw;
     int64_t stride[2], dilation[2], pad[2];

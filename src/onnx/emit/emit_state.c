@@ -66,8 +66,8 @@ static pl_val step_of(pl_graph *g, pl_val x, int64_t t, bool column)
 }
 
 /* The state is a matrix [D, E] for each head of keys: it decays, gets the outer product of key and
- * value, and is read by the queries. The delta rules write the difference to what the state already
- * answers for the key. */
+ * value, and is read by the queries. The delta rules write the difference from the value that the
+ * state already returns for the key. */
 pl_status pl_ox_emit_linear_attention(pl_ox_call *c)
 {
     pl_graph *g = c->g;

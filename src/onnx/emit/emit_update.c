@@ -15,7 +15,7 @@
 
 enum { MOST_STATES = 2 };
 
-/* What one weight is updated with. */
+/* The operands of the update of one weight. */
 typedef struct update {
     pl_ox_call *c;
     pl_graph *g;

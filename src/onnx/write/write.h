@@ -3,7 +3,7 @@
  * Nodes of the graph are written one after the other, each by its row of writers.def. A value of
  * the graph has a form for each order of dimensions in which the ONNX graph has it: dimension i of
  * the tensor `name` is dimension perm[i] of the value. Convolutions are channels-last in the engine
- * and channels-first in ONNX: a writer asks for the order that its ONNX op needs (pl_ow_in), and
+ * and channels-first in ONNX: a writer requests the order that its ONNX op needs (pl_ow_in), and
  * returns the order in which the result comes. Elementwise ops and reductions work in the order at
  * hand, so Transpose nodes remain only where an op needs another order.
  *

@@ -1,9 +1,9 @@
 /* write_graph.h - a graph of the engine as an ONNX file (`plimsoll export --as onnx`).
  *
- * The file computes what the graph's outputs compute, in the types of the graph: its inputs and
- * outputs have the names and shapes of the graph's (pictures are channels-last), slots are
- * initializers with the names, shapes and order of elements of model files. Draws of random numbers
- * become inputs named draw.0, draw.1, ...: ONNX Runtime draws other numbers than the engine.
+ * The file computes the graph's outputs, in the types of the graph: its inputs and outputs have the
+ * names and shapes of the graph's (pictures are channels-last), slots are initializers with the
+ * names, shapes and order of elements of model files. Draws of random numbers become inputs named
+ * draw.0, draw.1, ...: ONNX Runtime draws other numbers than the engine.
  */
 #ifndef PL_ONNX_WRITE_GRAPH_H
 #define PL_ONNX_WRITE_GRAPH_H

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- scalar functions that ONNX lacks: pl_ow_map_NAME(w, operands) ---------------------- */
+/* ---- scalar functions that ONNX does not have: pl_ow_map_NAME(w, operands)
+ * ---------------------- */
 static pl_dtype dtype_of(const pl_ow *w)
 {
     return pl_type_of(w->g, pl_ow_arg(w, 0))->dtype;
@@ -37,8 +38,8 @@ const char *pl_ow_map_rsqrt(pl_ow *w, const char *const *in)
     return pl_ow_1(w, "Reciprocal", pl_ow_1(w, "Sqrt", in[0]));
 }
 
-/* u = 1 + x is rounded: log(u) - ((u - 1) - x) / u corrects what the rounding lost, which keeps
- * small x accurate. An infinite u has no correction. */
+/* u = 1 + x is rounded: log(u) - ((u - 1) - x) / u corrects the rounding error, which keeps small x
+ * accurate. An infinite u has no correction. */
 const char *pl_ow_map_log1p(pl_ow *w, const char *const *in)
 {
     const char *one = number(w, 1), *u = pl_ow_2(w, "Add", in[0], one);

@@ -151,7 +151,7 @@ static void attend(pl_ow *w, const pl_type *o, int64_t keys, const char *const *
 }
 
 /* An operand [B,M,G,D] of attention in another order, its heads second and repeated until there are
- * as many as the result has: ONNX's products want equal numbers of them. */
+ * as many as the result has: ONNX's products need equal numbers of them. */
 static const char *keys_of(pl_ow *w, uint32_t operand, const int *order)
 {
     const pl_type *t = pl_type_of(w->g, operand);
@@ -181,7 +181,7 @@ static const char *cast_to(pl_ow *w, const char *x, pl_dtype to)
     return pl_ow_op(w, "Cast", OW_IN(x), OW_ATTRS(OW_I("to", pl_ow_dtype(to))));
 }
 
-/* What a mask adds to scores of type `wide`. */
+/* The values that a mask adds to scores of type `wide`. */
 static const char *mask_of(pl_ow *w, uint32_t mask, pl_dtype wide)
 {
     pl_dtype type = pl_type_of(w->g, mask)->dtype;

@@ -2,9 +2,9 @@
  *
  * The IR form is strict: operands have one shape. Constructors broadcast first, so a gradient rule
  * here sees equal shapes and the broadcast's own gradient does the summing. Gradients are written
- * in primitives and fuse with their neighbours; what they need of the forward pass is an ordinary
- * edge. Kinks: relu'(0) = 0, leaky_relu'(0) = slope, abs'(0) = sign(0) = 0, max and min give a
- * tie's gradient to both halves equally.
+ * in primitives and fuse with their neighbours; a value of the forward pass that they need is an
+ * ordinary edge. Kinks: relu'(0) = 0, leaky_relu'(0) = slope, abs'(0) = sign(0) = 0, max and min
+ * give a tie's gradient to both halves equally.
  *
  * The kernel is the reference (scalar_fn.c), one element at a time in double; the fast path is the
  * tile interpreter, which runs these nodes in groups.
@@ -492,7 +492,7 @@ static void cast_vjp(const pl_vjp *v)
     v->gin[0] = pl_cast(v->g, D, pl_val_type(v->g, A).dtype);
 }
 
-/* A weight is dequantized in the type that its reader wants. */
+/* A weight is dequantized to the type that its reader needs. */
 static pl_val simplify_cast(pl_graph *g, const void *attr, const pl_val *in, int n_in)
 {
     (void)n_in;

@@ -66,7 +66,7 @@ static pl_cost normal_cost(const pl_call *c)
     return cost_of(c, 60);
 }
 
-/* Each element in turn is swapped with one before it. */
+/* Each element is swapped with an earlier one. */
 static pl_cost order_cost(const pl_call *c)
 {
     pl_cost k = cost_of(c, 20);
@@ -336,7 +336,7 @@ static pl_val drop(pl_graph *g, pl_val x, pl_val key, double p, pl_type t)
     if (p == 0) return x;
     pl_val none = pl_full_like(g, x, 0);
     if (p == 1) return none;
-    t.dtype = PL_F32; /* p keeps its precision whatever the dtype of x */
+    t.dtype = PL_F32; /* p keeps its precision for every dtype of x */
     pl_val u = pl_random_uniform(g, key, t);
     return pl_select(g, pl_ge(g, u, pl_full_like(g, u, p)), pl_scale(g, x, 1 / (1 - p)), none);
 }

@@ -285,7 +285,7 @@ static int64_t keys_seen(const head *r, int64_t i)
     return r->z.causal && i + 1 < r->z.m ? i + 1 : r->z.m;
 }
 
-/* What the mask adds to the score of query i and key j. */
+/* Returns the value that the mask adds to the score of query i and key j. */
 static double mask_of(const head *r, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const int64_t *step = r->z.mask_step;

@@ -34,8 +34,8 @@ pl_attention_sizes pl_attention_sizes_of(const pl_call *c);
 pl_attention_operands pl_attention_operands_of(const pl_call *c);
 PL_SHARED_END
 
-/* The smallest number that a mask adds to a score; also what a mask of bool adds where it is
- * false. A query whose scores are all below PL_ATTENTION_HIDDEN sees no key: its result, its lse
+/* The smallest number that a mask adds to a score; also the value that a mask of bool adds where it
+ * is false. A query whose scores are all below PL_ATTENTION_HIDDEN sees no key: its result, its lse
  * and its gradients are 0. */
 #define PL_ATTENTION_LEAST  (-2e30)
 #define PL_ATTENTION_HIDDEN (-1e30)
@@ -54,8 +54,8 @@ pl_val pl_attention_mask_grad(pl_graph *g, const void *attr, const pl_val *in, p
                               pl_val d_o, pl_val d_lse);
 
 /* attention_padded.c */
-/* Returns the size to which heads of d numbers are padded; 0: fast kernels take them as they are,
- * or gain nothing. n, m: queries and keys. */
+/* Returns the size to which heads of d numbers are padded; 0: fast kernels take them unpadded, or
+ * gain nothing. n, m: queries and keys. */
 int64_t pl_attention_whole_head(const pl_padding *p, pl_dtype type, int64_t n, int64_t m,
                                 int64_t d);
 /* pl_op.padded of an op that computes attention; op: the op to build. Of a gradient, `first` is the

@@ -1,6 +1,6 @@
 /* attention_padded.c - attention over heads whose numbers are not whole units of tensor cores.
  *
- * The fast kernels want heads of a multiple of 16 bytes. Heads of 60 or 70 numbers are padded with
+ * The fast kernels need heads of a multiple of 16 bytes. Heads of 60 or 70 numbers are padded with
  * zeros: scores stay what they are, for the scale is that of the head's own size, and the result's
  * added numbers are zero, because those of v are (ops/shape/padded.c).
  */

@@ -5,8 +5,7 @@
 #include "ops/net/attention.h"
 
 /* Returns [B, N, H, D] as [B, H, 1, N, D], and [B, H, N] as [B, H, 1, N, 1], in the type of the
- * arithmetic. The rank differs from the operand's, so this is a separate value whatever the
- * sizes. */
+ * arithmetic. The rank differs from the operand's, so this is a separate value for all sizes. */
 static pl_val heads_first(pl_graph *g, pl_val x, pl_dtype dt)
 {
     pl_type t = pl_val_type(g, x);
@@ -37,7 +36,7 @@ static pl_val repeated(pl_graph *g, pl_val x, int64_t heads)
     return pl_reshape(g, x, PL_DIMS(t.dim[0], heads, 1, t.dim[3], t.dim[4]));
 }
 
-/* The sum of a gradient over the heads that `repeated` made of each. */
+/* The sum of a gradient over the heads that `repeated` copied from one head. */
 static pl_val summed(pl_graph *g, pl_val x, int64_t keys_heads)
 {
     pl_type t = pl_val_type(g, x);
@@ -59,7 +58,7 @@ static pl_val only_earlier(pl_graph *g, pl_val p)
 /* The operands of a gradient, in this order; d_lse and mask may be missing. */
 enum { Q, K, V, O, LSE, D_O, D_LSE, MASK, ROLES };
 
-/* What a mask adds to scores: numbers in the type of the arithmetic, [B,H,1,N,M]. */
+/* The values that a mask adds to scores: numbers in the type of the arithmetic, [B,H,1,N,M]. */
 static pl_val added(pl_graph *g, pl_val mask, pl_dtype dt)
 {
     pl_type t = pl_val_type(g, mask);

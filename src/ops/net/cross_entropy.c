@@ -10,11 +10,11 @@
  *   dx_k = a exp(x_k - lse) - d s/K w_k - [k = y] d (1-s) w_y
  *   a    = d ((1-s) w_y + s W/K + 2 z lse) + d_lse
  *
- * K is the number of logits, or `classes`: rows of logits may be wider, as tensor cores want them
- * (padded). The logits beyond are not read, and their dx is 0.
+ * K is the number of logits, or `classes`: rows of logits may be wider, padded for tensor cores.
+ * The logits beyond are not read, and their dx is 0.
  *
  * A row whose label is ignored has loss 0 and counts as d = 0. A label outside 0..K-1 that is not
- * ignored makes loss and dx of its row NaN. A row with a = d = 0 has dx = 0, whatever x is.
+ * ignored makes loss and dx of its row NaN. A row with a = d = 0 has dx = 0 for every x.
  *
  * loss and lse are f32 (f64 for f64 logits), and so are all sums. Backward needs the logits and lse
  * only; dx takes the logits' bytes, so one tensor of their size exists. The second derivative, and
@@ -312,7 +312,7 @@ static double loss_of(const job *j, const row_of *o, double x_y, double top, dou
     return loss;
 }
 
-/* What a row's gradient is made of: dx_k = power exp(x_k - lse) - even w_k - [k = y] at_label. */
+/* The parts of a row's gradient: dx_k = power exp(x_k - lse) - even w_k - [k = y] at_label. */
 typedef struct slopes {
     double lse, power, even, at_label;
 } slopes;

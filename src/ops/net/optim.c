@@ -5,8 +5,8 @@
  *   inputs    lr, scale, step (adam and sgd only), grad, w, state.., key (optional)
  *   outputs   w', state'..   each may overwrite its predecessor's bytes
  *
- * Weights and states may be stored in fewer bits than f32: optim_tiles.h says how, and what the key
- * is for.
+ * Weights and states may be stored in fewer bits than f32: optim_tiles.h describes this form, and
+ * the purpose of the key.
  *
  * scale multiplies the gradient before anything else; when it is not finite nothing changes (a
  * skipped step). The number of outputs is fixed by the op, so rules with and without an optional

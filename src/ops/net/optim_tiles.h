@@ -1,9 +1,9 @@
 /* optim_tiles.h - optimiser updates on weights and states that are stored in fewer bits than f32.
  *
  * A tile has 256 elements, one block of packed numbers. The gradient, the weight and the states of
- * a tile are widened to f32, updated, and rounded back to what they are stored as:
+ * a tile are widened to f32, updated, and rounded back to their stored type:
  *
- *   f32               as it is
+ *   f32               unchanged
  *   f16, bf16         to nearest; with a key, bf16 at random: the mean of the results is the exact
  *                     number, so that changes smaller than half a last bit are not lost
  *   u8[blocks,260]    packed in 8 bits (base/number/packed.h)

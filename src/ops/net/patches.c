@@ -27,8 +27,8 @@ bool pl_conv_of_patches(const pl_window_attr *a, const pl_type *x, const pl_type
     return taps >= LEAST_TAPS;
 }
 
-/* [N, s.., I] -> [N, p.., k..*I]: the rows that a product multiplies with the filter. What is left
- * of the image beyond the last patch is cut off. */
+/* [N, s.., I] -> [N, p.., k..*I]: the rows that a product multiplies with the filter. The rest of
+ * the image after the last patch is cut off. */
 static pl_val patches_of(pl_graph *g, pl_val x, const pl_type *w)
 {
     pl_type t = pl_val_type(g, x);

@@ -1,6 +1,6 @@
 /* fuse.c - partitions the nodes of a graph into units: kernels and fused groups.
  *
- * Idea: a group is one pass over memory however many nodes it holds, so few groups with few values
+ * Idea: a group is one pass over memory for any number of nodes, so few groups with few values
  * between them are fast and small. Stages:
  *
  *   join    (fuse.c) nodes in order: a core node (map, reduction) joins the group of its newest

@@ -4,7 +4,7 @@
 
 #include "ir/units.h"
 
-/* What the groups of a device can do. */
+/* The kinds of groups that a device supports. */
 typedef struct pl_fuse_opts {
     /* Whether a map or reduction may be in a group; NULL: always. */
     bool (*takes)(const pl_graph *g, uint32_t node);
@@ -16,7 +16,8 @@ typedef struct pl_fuse_opts {
     bool open;           /* fusion gains from ops that can be decomposed (pass/open_ops.c) */
     bool bits;           /* bool values between groups may be stored as bits */
     bool draws;          /* random numbers may be drawn where they are read, and never stored */
-    bool tails; /* libraries fuse products and convolutions with what follows (join_tails.c) */
+    /* libraries fuse products and convolutions with the ops after them (join_tails.c) */
+    bool tails;
     int64_t tail_bytes;    /* convolution results of at least this many bytes get such a tail */
     int64_t product_bytes; /* products whose results have at least this many bytes may begin a group
                               (fuse_product.c); 0: none does */

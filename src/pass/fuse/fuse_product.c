@@ -208,7 +208,7 @@ static pl_status join(const pl_graph *g, pl_arena *a, const pl_unit *product, bo
     return PL_OK;
 }
 
-/* Moves the product into its first reader, if the two fit; then r->at tells where. */
+/* Moves the product into its first reader, if the two fit; then r->at has the place. */
 static pl_status try_product(const pl_graph *g, const pl_fuse_opts *o, pl_units *us, uint32_t unit,
                              readers *r)
 {

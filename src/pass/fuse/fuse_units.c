@@ -157,8 +157,8 @@ static pl_status list_entries(pl_fuser *f, entry **out, uint32_t *n)
     return PL_OK;
 }
 
-/* Marks what the entry reads from outside as wanted, and drops unused members: a member is needed
- * when a result is wanted, or a needed member of the same entry reads it. */
+/* Marks the values that the entry reads from outside as needed, and drops unused members: a member
+ * is needed when a result is wanted, or a needed member of the same entry reads it. */
 static void prune(pl_fuser *f, entry *e, bool *wanted)
 {
     uint32_t stamp = ++f->stamps, kept = e->n;
