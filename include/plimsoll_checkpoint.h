@@ -28,8 +28,9 @@ extern "C" {
 #endif
 
 /* ---- one checkpoint --------------------------------------------------------------------- */
-#define PL_MAX_NOTES 64
-#define PL_MAX_PARTS 1024 /* most files with sharded state, one per rank */
+#define PL_CHECKPOINT_FORMAT 1 /* of manifests that this version writes and reads */
+#define PL_MAX_NOTES         64
+#define PL_MAX_PARTS         1024 /* most files with sharded state, one per rank */
 
 /* The contents of manifest.json. The caller of a save sets log_bytes, evaluated and the notes. */
 typedef struct pl_checkpoint {
@@ -57,6 +58,7 @@ typedef struct pl_checkpoint {
         double value;
     } note[PL_MAX_NOTES];
     int n_notes;
+    int64_t format; /* of the manifest; above PL_CHECKPOINT_FORMAT: a newer version wrote it */
 } pl_checkpoint;
 
 /* Stores a number in the checkpoint; a number that is not finite removes the note. Notes beyond

@@ -41,14 +41,14 @@ static bool folder_of(const char *path, char *out, size_t cap)
 bool pl_cache_path(const char *file, char *out, size_t cap)
 {
     const char *own = getenv("PLIMSOLL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
-               *home = getenv("HOME");
+               *home = pl_sys_home();
     char folder[4096];
     int n = -1;
     if (own)
         n = own[0] ? snprintf(out, cap, "%s/%s", own, file) : -1;
     else if (xdg && xdg[0])
         n = snprintf(out, cap, "%s/plimsoll/%s", xdg, file);
-    else if (home && home[0])
+    else if (home)
         n = snprintf(out, cap, "%s/.cache/plimsoll/%s", home, file);
     if (n < 0 || (size_t)n >= cap) return false;
     if (!folder_of(out, folder, sizeof folder) || is_private(folder)) return true;

@@ -357,6 +357,13 @@ void pl_sys_drop_code(void)
     close(fd);
 }
 
+const char *pl_sys_home(void)
+{
+    struct stat s;
+    const char *home = getenv("HOME");
+    return home && home[0] && stat(home, &s) == 0 && S_ISDIR(s.st_mode) ? home : NULL;
+}
+
 size_t pl_sys_mapped_bytes(void)
 {
     return proc_status_kib("VmSize:") * 1024;

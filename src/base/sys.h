@@ -57,6 +57,9 @@ uint64_t pl_sys_now_ns(void); /* monotonic */
 uint64_t pl_sys_waited_ns(void);
 int pl_sys_cores(void);        /* that this process may use: affinity and CPU quota; at least 1 */
 size_t pl_sys_rss_bytes(void); /* resident set now */
+/* Returns $HOME, or NULL when it names no folder. A missing folder is not made: the home of a service
+ * is often /nonexistent, which must not exist. */
+const char *pl_sys_home(void);
 size_t pl_sys_mapped_bytes(void); /* address space in use, as RLIMIT_AS counts it */
 size_t pl_sys_data_bytes(void);   /* private writable mappings, as RLIMIT_DATA counts them */
 size_t pl_sys_anon_bytes(void);   /* resident set now, without pages of files */

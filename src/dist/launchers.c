@@ -13,6 +13,7 @@
  * mpirun writes into pipes, and a process of its own copies them to the outputs of this process:
  * mpirun crashes when the program that reads its output has ended.
  */
+#include "base/str.h"
 #include "base/sys.h"
 #include "dist/control.h"
 #include "dist/copier.h"
@@ -29,6 +30,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/sysinfo.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -400,6 +402,27 @@ static void look_after(pl_hub *hub, int ranks, pid_t pid, int *status)
     }
 }
 
+/* Returns PL_ERR_FIT when the machine or the container cannot hold the processes of all ranks:
+ * thousands of them would take the memory of every other program before the first one plans. RANK
+ * is below the overhead of every plan (17 MB or more). Later each rank checks its own plan. */
+static pl_status check_memory(int ranks)
+{
+    enum { RANK = 8 << 20 };
+    struct sysinfo s;
+    char all[32], most[32];
+    const pl_cgroup *c = pl_cgroup_own();
+    if (sysinfo(&s) != 0) return PL_OK;
+    uint64_t has = ((uint64_t)s.totalram + s.totalswap) * s.mem_unit;
+    bool container = c->memory_bytes && c->memory_bytes < has;
+    if (container) has = c->memory_bytes;
+    PL_FAIL_IF((uint64_t)ranks * RANK > has, PL_ERR_FIT,
+               "%d ranks take at least %s before they train, %s has %s: start at most %llu", ranks,
+               pl_str_bytes((uint64_t)ranks * RANK, all, sizeof all),
+               container ? "the container" : "this machine, with swap,",
+               pl_str_bytes(has, most, sizeof most), (unsigned long long)(has / RANK));
+    return PL_OK;
+}
+
 pl_status pl_ranks_launch(int ranks, char **argv, int *code)
 {
     pl_hub *hub;
@@ -408,6 +431,7 @@ pl_status pl_ranks_launch(int ranks, char **argv, int *code)
     pl_segments segments;
     listen_to_signals();
     listen_to(SIGTSTP, note_suspension);
+    PL_TRY(check_memory(ranks));
     PL_TRY(pl_hub_new(ranks, true, &hub));
     pl_control_at at;
     pl_status rc = pl_hub_draw_key(hub);

@@ -27,7 +27,7 @@ pl_status pl_file_open(const char *path, pl_status bad, pl_file *out)
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         close(fd);
-        PL_FAIL(PL_ERR_IO, "%.300s is not a regular file", path);
+        PL_FAIL(bad, "%.300s is not a regular file", path);
     }
     *out = (pl_file){.name = path, .size = (uint64_t)st.st_size, .fd = fd, .bad = bad};
     return PL_OK;

@@ -21,7 +21,8 @@ typedef struct pl_file {
   .fd = -1                                                                                         \
  }
 
-/* Opens a regular file; anything else (folder, pipe, device) is refused without waiting for it. */
+/* Opens a regular file. Anything else (folder, pipe, device) is refused with `bad`, without waiting
+ * for it. */
 pl_status pl_file_open(const char *path, pl_status bad, pl_file *out) PL_MUST_USE;
 /* data is borrowed until pl_file_close. */
 void pl_file_open_memory(const void *data, size_t len, const char *name, pl_status bad,

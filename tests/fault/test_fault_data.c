@@ -80,6 +80,27 @@ TEST(fault_a_pipe_in_a_run_folder_is_refused_without_waiting)
     }
 }
 
+/* A recipe, a network and tokens: the exit code is that of a damaged file of the kind. */
+TEST(fault_a_pipe_in_place_of_a_recipe_is_refused_without_waiting)
+{
+    static const struct {
+        const char *what;
+        int code;
+    } rows[] = {{"plan x.so", 2},
+                {"plan ./x.so/tiny", 2},
+                {"plan x.onnx", 6},
+                {"inspect x.safetensors", 6},
+                {"train text/tiny data.path=set --quiet", 5}};
+    WANT_BIN();
+    CHECK_INT(in_dir("mkdir -p set/train && mkfifo x.so x.onnx x.safetensors set/train/tokens.bin"),
+              0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cli_result r = cli_run("cd %s && timeout 10 $P %s", pl_test_dir(), rows[i].what);
+        CHECK_MSG(r.code == rows[i].code && strstr(r.err, "not a regular file"), "%s: %d: %s",
+                  rows[i].what, r.code, r.err);
+    }
+}
+
 TEST(fault_a_tar_index_of_another_program_is_left_alone)
 {
     CHECK(make_picture("a.png") && make_picture("b.png"));

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define IN "cd %s && "
 
@@ -33,6 +34,25 @@ TEST(fault_limits_without_room_for_kernels_are_refused)
         CHECK_RUN(cli_run(IN "ulimit %s && $P train cloud/tiny train.steps=1 threads=1 --quiet",
                           pl_test_dir(), limits[i]),
                   3, "raise it");
+}
+
+/* Ranges for pictures are reserved, not used: the message names the key that makes them smaller. */
+TEST(fault_a_limit_of_address_space_below_the_largest_picture_is_refused)
+{
+    WANT_FAULTS(); /* a sanitizer takes more address space */
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "$P generate classify/tiny side=16 --raw --out set --samples 8 "
+                         "--eval-samples 8 --quiet",
+                      d),
+              0, "");
+    for (int off = 0; off < 2; off++) {
+#define PICTURES                                                                                   \
+ "ulimit -v 280000 && $P train classify/tiny side=16 data.path=set batch=4 train.steps=1 "         \
+ "threads=1 data.workers=1 data.sandbox=%s --quiet "
+        const char *sandbox = off ? "off" : "auto";
+        CHECK_RUN(cli_run(IN PICTURES, d, sandbox), 3, "(ulimit -v)");
+        CHECK_RUN(cli_run(IN PICTURES "data.max_pixels=1000000", d, sandbox), 0, "");
+    }
 }
 
 /* Without --memory the budget is what there is. */
@@ -99,6 +119,17 @@ TEST(fault_more_ranks_than_open_files_are_refused)
     CHECK_INT(WEXITSTATUS(status), 0);
 }
 
+/* Thousands of ranks are refused before the first one takes memory. */
+TEST(fault_more_ranks_than_memory_are_refused)
+{
+    WANT_BIN();
+    CHECK_RUN(cli_run(IN "mkdir -p fs/box && echo 0::/box > self && echo 20000000 > "
+                         "fs/box/memory.max && PLIMSOLL_CGROUP=$PWD $P train " FAULT_NET
+                         "train.steps=1 --ranks 3",
+                      pl_test_dir()),
+              3, "start at most 2");
+}
+
 /* Another user answers in place of rank 0 of torchrun: the follower does not believe it. */
 TEST(fault_a_follower_of_torchrun_believes_only_its_own_user)
 {
@@ -153,6 +184,37 @@ TEST(fault_a_misnamed_checkpoint_is_not_whole)
     CHECK_MSG(r.code == 6 && strstr(r.out, "misnamed: holds step 2"), "%d: %s", r.code, r.out);
 }
 
+/* Gives a manifest another format, with a checksum that matches. */
+static bool set_format(const char *path, char format)
+{
+    char text[4096], sum[24];
+    snprintf(text, sizeof text, "%s", cli_read(path));
+    char *digit = strstr(text, "\"plimsoll_checkpoint\":1"), *check = strstr(text, ",\"check\"");
+    if (!digit || !check) return false;
+    digit[strlen("\"plimsoll_checkpoint\":")] = format;
+    *check = 0;
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH64(text, strlen(text), 0));
+    snprintf(check, sizeof text - (size_t)(check - text), ",\"check\":\"%s\"}\n", sum);
+    return cli_write(path, text);
+}
+
+/* An older program does not take a newer checkpoint for a damaged one: going on from the one before
+ * would remove it. */
+TEST(fault_a_checkpoint_of_a_newer_version_is_left_alone)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir(), *newest = "run/checkpoints/step-00000004/manifest.json";
+#define FOUR "$P train " FAULT_NET "train.steps=4 checkpoint.every=2 --out run"
+    CHECK_RUN(cli_run(IN FOUR " && rm run/finished.json", d), 0, "");
+    CHECK(set_format(pl_test_path(newest), '2'));
+    CHECK_RUN(cli_run(IN FOUR, d), 6, "newer version");
+    CHECK(strstr(cli_read(pl_test_path(newest)), "\"plimsoll_checkpoint\":2"));
+
+    /* with the format changed back and the old checksum it is damaged */
+    CHECK_INT(cli_run(IN "sed -i 's/checkpoint\":2/checkpoint\":1/' %s", d, newest).code, 0);
+    CHECK_RUN(cli_run(IN FOUR, d), 0, "is damaged and skipped");
+}
+
 /* A name may hold any byte: the terminal does not obey it, and the output stays JSON. */
 TEST(fault_names_of_files_do_not_reach_the_terminal_as_commands)
 {
@@ -167,6 +229,24 @@ TEST(fault_names_of_files_do_not_reach_the_terminal_as_commands)
     json_t *j = json_loads(r.out, 0, NULL);
     CHECK_MSG(r.code == 5 && j, "%d: %s%s", r.code, r.out, r.err);
     json_decref(j);
+}
+
+/* Accounts of services have a home that must not exist, such as /nonexistent. */
+TEST(fault_a_home_that_does_not_exist_is_not_made)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN
+                      "HOME=$PWD/home env -u PLIMSOLL_CACHE -u XDG_CACHE_HOME $P train " FAULT_NET
+                      "train.steps=1",
+                      d),
+              0, "");
+    CHECK(access(pl_test_path("home"), F_OK) != 0);
+    CHECK_RUN(cli_run(IN "mkdir home && HOME=$PWD/home env -u PLIMSOLL_CACHE -u XDG_CACHE_HOME $P "
+                         "train " FAULT_NET "train.steps=1",
+                      d),
+              0, "");
+    CHECK(access(pl_test_path("home/.cache/plimsoll"), F_OK) == 0);
 }
 
 /* A folder that others can write into could hold planted kernels and times. */

@@ -126,17 +126,18 @@ enum { TEXT_BYTES = 2 * PL_KEY_BYTES + 1 }; /* digits and the end of the line */
 static pl_status path_of(char *path, size_t cap, bool *create)
 {
     const char *given = getenv("PLIMSOLL_SECRET_FILE"), *xdg = getenv("XDG_CONFIG_HOME"),
-               *home = getenv("HOME");
+               *home = pl_sys_home();
     int n = -1;
     *create = !given || !given[0];
     if (!*create)
         n = snprintf(path, cap, "%s", given);
     else if (xdg && xdg[0])
         n = snprintf(path, cap, "%s/plimsoll/secret", xdg);
-    else if (home && home[0])
+    else if (home)
         n = snprintf(path, cap, "%s/.config/plimsoll/secret", home);
     PL_FAIL_IF(n < 0 || (size_t)n >= cap, PL_ERR_IO,
-               "no folder for the secret of the user: set HOME, or PLIMSOLL_SECRET_FILE");
+               "no folder for the secret of the user: set HOME to a folder that exists, or "
+               "PLIMSOLL_SECRET_FILE");
     return PL_OK;
 }
 

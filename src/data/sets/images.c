@@ -18,13 +18,30 @@
 enum { MAX_FILE = 1 << 30, PAGE = 4096 };
 
 /* ---- opening ------------------------------------------------------------------------------ */
+/* Says which limit of this process does not allow a range that is reserved for pictures. */
+static pl_status explain_limit(size_t bytes, int which, size_t taken, const char *text)
+{
+    struct rlimit r;
+    PL_FAIL_IF(
+        getrlimit(which, &r) == 0 && r.rlim_cur < taken + bytes, PL_ERR_FIT,
+        "a thread that reads pictures reserves %.1f MB, most of it for data.max_pixels; %s is "
+        "%.1f MB, of which %.1f MB are taken: raise the limit, or lower data.max_pixels",
+        1e-6 * (double)bytes, text, 1e-6 * (double)r.rlim_cur, 1e-6 * (double)taken);
+    return PL_OK;
+}
+
 static pl_status reserve(pl_image_range *r, size_t bytes, bool shared)
 {
     void *p;
-    if (shared)
-        PL_TRY(pl_sandbox_map(bytes, &p));
-    else
-        PL_TRY(pl_sys_map(bytes, &p));
+    pl_status rc = shared ? pl_sandbox_map(bytes, &p) : pl_sys_map(bytes, &p);
+    if (rc == PL_ERR_MEMORY) {
+        PL_TRY(explain_limit(bytes, RLIMIT_AS, pl_sys_mapped_bytes(),
+                             "the limit of address space (ulimit -v)"));
+        if (!shared)
+            PL_TRY(explain_limit(bytes, RLIMIT_DATA, pl_sys_data_bytes(),
+                                 "the limit of data (ulimit -d)"));
+    }
+    PL_TRY(rc);
     (void)madvise(p, bytes, MADV_NOHUGEPAGE); /* only touched pages should be resident */
     *r = (pl_image_range){p, bytes, shared};
     return PL_OK;

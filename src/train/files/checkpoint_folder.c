@@ -367,8 +367,10 @@ pl_status pl_folder_newest(pl_folder *f, pl_checkpoint *c, char *dir, size_t cap
     int n = pl_folder_steps(f->path, steps, TRIED);
     for (int i = 0; i < n && i < TRIED; i++) {
         pl_folder_checkpoint(f->path, steps[i], dir, cap);
+        c->format = 0;
         pl_status rc = verify_step(dir, steps[i], c);
-        if (rc != PL_ERR_FILE) return rc;
+        /* What a newer version wrote is not damaged: an older checkpoint would replace it. */
+        if (rc != PL_ERR_FILE || c->format > PL_CHECKPOINT_FORMAT) return rc;
         if (damaged) damaged(ctx, dir, pl_error_text());
     }
     memset(c, 0, sizeof *c);

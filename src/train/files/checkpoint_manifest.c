@@ -20,7 +20,7 @@
 #define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
 #include <xxhash.h>
 
-enum { FORMAT = 1, MAX_MANIFEST = 1 << 20, TAIL = 29 }; /* ,"check":"0123456789abcdef"}\n */
+enum { MAX_MANIFEST = 1 << 20, TAIL = 29 }; /* ,"check":"0123456789abcdef"}\n */
 
 void pl_checkpoint_note(pl_checkpoint *c, const char *key, double value)
 {
@@ -62,7 +62,7 @@ static void write_files(pl_json *j, const pl_checkpoint *c)
 static void write_members(pl_json *j, const pl_checkpoint *c)
 {
     pl_json_object(j, NULL);
-    pl_json_int(j, "plimsoll_checkpoint", FORMAT);
+    pl_json_int(j, "plimsoll_checkpoint", PL_CHECKPOINT_FORMAT);
     pl_json_int(j, "step", c->step);
     if (c->phase >= 0) {
         pl_json_int(j, "phase", c->phase);
@@ -206,11 +206,15 @@ static pl_status read_phase(const char *name, const json_t *o, pl_checkpoint *c)
 
 static pl_status read_members(const char *name, json_t *o, pl_checkpoint *c)
 {
-    int64_t format, threads, log_bytes, most = (int64_t)1 << 60;
-    PL_TRY(want_int(name, o, "plimsoll_checkpoint", most, &format));
-    PL_FAIL_IF(format != FORMAT, PL_ERR_FILE,
-               "%.200s: written in format %lld, this program reads %d", name, (long long)format,
-               FORMAT);
+    int64_t threads, log_bytes, most = (int64_t)1 << 60;
+    PL_TRY(want_int(name, o, "plimsoll_checkpoint", most, &c->format));
+    PL_FAIL_IF(c->format > PL_CHECKPOINT_FORMAT, PL_ERR_FILE,
+               "%.200s: a newer version of plimsoll wrote it (format %lld, this version reads %d); "
+               "use that version, or another folder",
+               name, (long long)c->format, PL_CHECKPOINT_FORMAT);
+    PL_FAIL_IF(c->format != PL_CHECKPOINT_FORMAT, PL_ERR_FILE,
+               "%.200s: written in format %lld, this program reads %d", name, (long long)c->format,
+               PL_CHECKPOINT_FORMAT);
     PL_TRY(want_int(name, o, "step", most, &c->step));
     PL_TRY(read_phase(name, o, c));
     PL_TRY(want_int(name, o, "samples", most, &c->samples));

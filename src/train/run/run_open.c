@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Returns a preset's text of a recipe, by "recipe/preset" or, inside the recipe's own files,
  * "preset". */
@@ -75,6 +76,9 @@ static pl_status open_library(pl_run *r, const char *path)
     bool plain = strchr(path, '/') == NULL;
     int n = snprintf(full, sizeof full, "%s%s", plain ? "./" : "", path);
     PL_FAIL_IF(n < 0 || (size_t)n >= sizeof full, PL_ERR_CONFIG, "path too long");
+    struct stat st; /* dlopen waits for a pipe */
+    PL_FAIL_IF(stat(full, &st) == 0 && !S_ISREG(st.st_mode), PL_ERR_CONFIG,
+               "cannot load recipe %s: not a regular file", path);
     r->library.handle = dlopen(full, RTLD_NOW | RTLD_LOCAL);
     PL_FAIL_IF(!r->library.handle, PL_ERR_CONFIG, "cannot load recipe %s: %s", path, dlerror());
     pl_recipe_entry_fn entry;
