@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import os
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Collection, Iterator, Mapping, Sequence, Union
 
-from . import _proto
+from . import _dropout, _proto
+from ._symbolics import more_ops
 
 if TYPE_CHECKING:
     import torch
@@ -176,86 +176,6 @@ def _positional(module: "torch.nn.Module", names: list[str]) -> Iterator[None]:
             module.forward = before
 
 
-_DETACH_SEED = 6579572  # src/onnx/emit/emit_source.c
-# torch's number of a dtype in a TorchScript graph: ONNX's.
-_CAST = {0: 2, 1: 3, 2: 5, 3: 6, 4: 7, 5: 10, 6: 1, 7: 11, 11: 9, 15: 16}
-
-
-@contextlib.contextmanager
-def _more_ops(opset: int) -> Iterator[None]:
-    """Ops that the TorchScript exporter leaves out or lacks. x.detach() becomes a Dropout of nothing, whose seed tells the importer
-    that no gradient flows back; torch.diff, with which transformers looks for packed sequences, becomes slices; torch.cumsum counts
-    truth values, which ONNX's CumSum does not take; RMSNorm becomes the nodes that the importer recognises; index_put and index_add
-    add where an index occurs twice, and torch writes a scatter that overwrites."""
-    import torch
-
-    exporter: Any = torch.onnx  # torch's own annotations leave out some of its functions
-
-    def detach(graph: Any, x: Any) -> Any:
-        if x.type().scalarType() not in ("Float", "Double", "Half", "BFloat16"):
-            return x
-        ratio = graph.op("Constant", value_t=torch.tensor(0.0))
-        return graph.op("Dropout", x, ratio, seed_i=_DETACH_SEED)
-
-    def diff(graph: Any, x: Any, times: Any, axis: Any, before: Any, behind: Any) -> Any:
-        def numbers(*values: int) -> Any:
-            return graph.op("Constant", value_t=torch.tensor(values))
-
-        def read(value: Any) -> int:
-            return int(value.node().t("value"))
-
-        parts = [part for part in (before, x, behind) if not part.node().mustBeNone()]
-        along = read(axis)
-        x = graph.op("Concat", *parts, axis_i=along) if len(parts) > 1 else x
-        for _ in range(read(times)):
-            later = graph.op("Slice", x, numbers(1), numbers(2**62), numbers(along))
-            x = graph.op("Sub", later, graph.op("Slice", x, numbers(0), numbers(-1), numbers(along)))
-        return x
-
-    def cumsum(graph: Any, x: Any, axis: Any, kind: Any) -> Any:
-        if not kind.node().mustBeNone():
-            x = graph.op("Cast", x, to_i=_CAST[int(kind.node().t("value"))])
-        elif x.type().scalarType() == "Bool":
-            x = graph.op("Cast", x, to_i=_CAST[4])
-        return graph.op("CumSum", x, graph.op("Constant", value_t=axis.node().t("value")))
-
-    def rms_norm(graph: Any, x: Any, shape: Any, weight: Any, eps: Any) -> Any:
-        axes = list(range(-len(exporter.symbolic_helper._maybe_get_const(shape, "is")), 0))
-        small = torch.finfo(torch.float32).eps if eps.node().mustBeNone() else float(eps.node().t("value"))
-        square = graph.op("Pow", x, graph.op("Constant", value_t=torch.tensor(2.0)))
-        mean = (graph.op("ReduceMean", square, axes_i=axes, keepdims_i=1) if opset < 18 else
-                graph.op("ReduceMean", square, graph.op("Constant", value_t=torch.tensor(axes)), keepdims_i=1))
-        size = graph.op("Sqrt", graph.op("Add", mean, graph.op("Constant", value_t=torch.tensor(small))))
-        y = graph.op("Div", x, size)
-        return y if weight.node().mustBeNone() else graph.op("Mul", y, weight)
-
-    def index_put(graph: Any, x: Any, indices: Any, values: Any, accumulate: Any) -> Any:
-        result = importlib.import_module("torch.onnx.symbolic_opset11").index_put(graph, x, indices, values, accumulate)
-        last = result.node()
-        for node in [value.node() for value in last.inputs()] if last.kind() == "onnx::Add" else []:
-            if node.kind() == "onnx::ScatterND":  # into zeros
-                node.s_("reduction", "add")
-        return result
-
-    def index_add(graph: Any, x: Any, axis: Any, index: Any, values: Any, factor: Any) -> Any:
-        along, rank = int(axis.node().t("value")), values.type().dim()
-        ones = graph.op("Constant", value_t=torch.tensor([i for i in range(rank) if i != along % rank]))
-        index = graph.op("Expand", graph.op("Unsqueeze", index, ones), graph.op("Shape", values))
-        if not factor.node().mustBeNone() and factor.node().t("value") != 1:
-            values = graph.op("Mul", values, graph.op("CastLike", factor, values))
-        return graph.op("ScatterElements", x, index, values, axis_i=along, reduction_s="add")
-
-    ops = {"aten::detach": detach, "aten::diff": diff, "aten::cumsum": cumsum, "aten::rms_norm": rms_norm,
-           "aten::index_put": index_put, "aten::index_add": index_add}
-    for name, symbolic in ops.items():
-        exporter.register_custom_op_symbolic(name, symbolic, 13)
-    try:
-        yield
-    finally:
-        for name in ops:
-            exporter.unregister_custom_op_symbolic(name, 13)
-
-
 def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
            outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     """Exports with opset 17; where torch needs a newer one for an op, with its newest, 20."""
@@ -263,11 +183,11 @@ def _trace(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs:
 
     for opset in (17, 20):
         try:
-            with _quiet(), _more_ops(opset), _positional(module, inputs):
+            with _quiet(), more_ops(opset), _positional(module, inputs):
                 torch.onnx.export(
                     module, (*args, *kwargs.values()), path, dynamo=False, opset_version=opset,
                     input_names=inputs, output_names=outputs,
-                    dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}},
+                    dynamic_axes={**axes, **{name: {0: "batch"} for name in outputs}} if axes else {},
                     training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
             return
         except Exception as error:
@@ -287,6 +207,14 @@ def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     """Exports in training mode, so that dropout stays. A file has one form for training and evaluation, and only the op Dropout
     knows which: modules that draw random numbers otherwise (stochastic depth, dropped labels) are exported as in evaluation."""
+    import torch
+
+    recurrent = [(name, m) for name, m in module.named_modules() if isinstance(m, torch.nn.RNNBase) and m.dropout > 0 and m.training]
+    for _, m in recurrent:
+        m.training = False  # torch refuses dropout between layers
+    if recurrent:
+        _dropout.say({type(m).__name__ for _, m in recurrent}, "drops between its layers: ONNX has no dropout there, and nothing is dropped",
+                     [name for name, _ in recurrent])
     outputs = outputs[: len(_outputs(module, args, kwargs))]  # XLNet's memory is a result of evaluation only
     _trace(module, args, kwargs, path, inputs, outputs, axes)
     _check_transposes(path)
@@ -298,10 +226,8 @@ def _old(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
                 modules[found].training = False
     if still:
         _trace(module, args, kwargs, path, inputs, outputs, axes)
-        kinds = sorted({type(modules[name]).__name__ for name in still})
-        print(f"plimsoll: {', '.join(kinds)} draw random numbers in training: exported as in evaluation, "
-              f"because a file has one form for both ({len(still)} modules, the first is {still[0] or 'the module itself'})",
-              file=sys.stderr)
+        _dropout.say({type(modules[name]).__name__ for name in still},
+                     "draws random numbers in training: exported as in evaluation, because a file has one form for both", still)
 
 
 def _drop_zero_biases(model: Any) -> None:
@@ -325,6 +251,9 @@ def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     import torch
 
+    _dropout.lost_dropout(module, lambda: module(*args, **kwargs))
+    for m in module.modules():
+        m.training = _dropout.stays(m)  # BatchNorm stays in the file only as in evaluation
     shapes = {name: dict(axes.get(name, {})) for name in inputs}
     made = torch.onnx.export(
         module, tuple(args), kwargs=dict(kwargs), dynamo=True, optimize=False, verbose=False,
@@ -356,6 +285,28 @@ def without_batch(module: "torch.nn.Module", example_inputs: Example,
     return {name: t for name, t in tensors.items() if name in fixed or not t.dim() or t.shape[0] != sizes[0]}
 
 
+def _batch_of(module: "torch.nn.Module", example_inputs: Example, alone: Collection[str]) -> int:
+    return next((int(t.shape[0]) for name, t in _tensors(module, example_inputs).items() if name not in alone), 1)
+
+
+def _cause(error: BaseException) -> str:
+    """What went wrong at first, in a line: torch's own messages have a page of advice about torch."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(str(error).split("[Caused by")[0].split())
+    return text if len(text) <= 400 else text[:400] + " ..."
+
+
+def _note(module: "torch.nn.Module", path: str) -> None:
+    """Restores names, adds what the exporter left out, and notes what a file cannot say otherwise."""
+    _restore_names(module, path)
+    _complete(module, path)
+    notes = {"tied": _tied(module), "transient": _transient(module), "padding": _padding(module)}
+    for key, text in notes.items():
+        if text:
+            _proto.add_metadata(path, f"plimsoll.{key}", text)
+
+
 def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, os.PathLike[str]],
            dims: Union[Mapping[str, Mapping[int, str]], None] = None, exporter: str = "auto",
            fixed: Collection[str] = ()) -> str:
@@ -384,25 +335,29 @@ def export(module: "torch.nn.Module", example_inputs: Example, path: Union[str, 
         module.eval()
         outputs = _outputs(module, args, kwargs)
         module.train()
-        for name, way in _WAYS.items():
-            if exporter not in ("auto", name):
-                continue
-            if name == "dynamo":
-                module.eval()  # it keeps BatchNorm only so
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    way(module, args, kwargs, os.fspath(path), inputs, outputs, axes)
-                _restore_names(module, os.fspath(path))
-                _complete(module, os.fspath(path))
-                notes = {"tied": _tied(module), "transient": _transient(module), "padding": _padding(module)}
-                for key, text in notes.items():
-                    if text:
-                        _proto.add_metadata(os.fspath(path), f"plimsoll.{key}", text)
-                return os.fspath(path)
-            except Exception as error:  # pylint: disable=broad-except
-                failed.append(f"{name} exporter: {error}")
-        raise RuntimeError("torch cannot export this module to ONNX:\n" + "\n".join(failed))
+        _dropout.hold_changing_buffers(module, lambda: module(*args, **kwargs))
+        modes = {m: m.training for m in module.modules()}
+        for sizes in (axes, {}):
+            for name, way in _WAYS.items():
+                if exporter not in ("auto", name):
+                    continue
+                for m, mode in modes.items():
+                    m.training = mode
+                try:
+                    with warnings.catch_warnings(), _dropout.channels_by_ones(module):
+                        warnings.simplefilter("ignore")
+                        way(module, args, kwargs, os.fspath(path), inputs, outputs, sizes)
+                    _note(module, os.fspath(path))
+                    if not sizes and axes:
+                        print("plimsoll: torch cannot export this module with a batch of any size: the file has the batch of the example, "
+                              f"{_batch_of(module, example_inputs, alone)}, which key batch needs, too", file=sys.stderr)
+                    return os.fspath(path)
+                except Exception as error:  # pylint: disable=broad-except
+                    failed.append(f"{name} exporter: {_cause(error)}")
+            if dims:
+                break
+        raise RuntimeError("torch cannot export this module to ONNX:\n" + "\n".join(dict.fromkeys(failed)) +
+                           "\nWrite what the exporters lack in other ops in forward; torch.onnx.export(module, ...) shows the whole message")
     finally:
         for name, m in module.named_modules():
             m.training = was[name]

@@ -1,5 +1,7 @@
 """Tests of the package against the program and torch: plan, train, weights back."""
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -280,6 +282,118 @@ class Package(unittest.TestCase):
         made = run.predict(os.path.join(self.dir.name, "x.npy"), os.path.join(out, "y.npy"))
         with torch.no_grad():
             self.assertLess(abs(numpy.load(made) - module(x).numpy()).max(), 1e-5)
+
+    def test_more_ops_that_torchscript_lacks_give_the_numbers_of_torch(self):
+        class Ops(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.form = nn.Bilinear(5, 5, 3)
+                self.register_buffer("bounds", torch.tensor([-1.0, 0.0, 0.5]))
+
+            def forward(self, x):
+                order = x.argsort(-1)
+                low, at = x.kthvalue(2, dim=1, keepdim=True)
+                parts = (x.cumprod(1), low, at * 0.1, x.median(-1)[0][:, None], x.take_along_dim(order, 1),
+                         0.1 * torch.searchsorted(self.bounds, x), 0.1 * torch.searchsorted(self.bounds, x.round(), side="right"),
+                         torch.searchsorted(self.bounds, x, right=True) * x)
+                return torch.cat((*parts, self.form(x, x * 2)), 1) * torch.vdot(x.new_ones(3), self.bounds + 1)
+
+        module, x = Ops(), torch.randn(6, 5)
+        out = os.path.join(self.dir.name, "ops")
+        numpy.save(os.path.join(self.dir.name, "x.npy"), x.numpy())
+        with torch.no_grad():
+            wanted = module(x)
+        run = plimsoll.train(module, x, loss="mse", data={"x": x, "target": wanted}, out=out, batch=3, exporter="torchscript",
+                             **{"train.steps": 1, "data.eval_share": 0, "eval.batches": 1})
+        self.assertLess(run.steps[0]["loss"], 1e-9)
+        made = run.predict(os.path.join(self.dir.name, "x.npy"), os.path.join(out, "y.npy"))
+        with torch.no_grad():
+            self.assertLess(abs(numpy.load(made) - module(x).numpy()).max(), 1e-5)
+
+    def test_dropout_stays_in_the_files_of_both_exporters(self):
+        class Drops(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b, self.norm = nn.Dropout(0.5), nn.Dropout2d(0.5), nn.BatchNorm2d(3)
+
+            def forward(self, x):
+                return nn.functional.dropout(self.b(self.a(self.norm(x))), 0.1, self.training)
+
+        for exporter in ("torchscript", "dynamo"):
+            told = io.StringIO()
+            with contextlib.redirect_stderr(told):
+                path = plimsoll.export(Drops(), torch.randn(4, 3, 2, 2), os.path.join(self.dir.name, "drops.onnx"), exporter=exporter)
+            with open(path, "rb") as file:
+                text = file.read()
+            self.assertEqual(text.count(b"\x22\x07Dropout"), 3 if exporter == "torchscript" else 2)  # nodes, by their type
+            self.assertFalse(b"Bernoulli" in text or b"RandomUniform" in text)
+            self.assertEqual("leaves out dropout:" in told.getvalue(), exporter == "dynamo")
+            self.assertTrue(all(m.training for m in self.module.modules()))
+
+    def test_dropped_channels_are_dropped_as_a_whole(self):
+        class Channels(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale, self.drop = nn.Parameter(torch.ones(1)), nn.Dropout2d(0.5)
+
+            def forward(self, x):
+                y = self.drop(x * self.scale)
+                return {"spread": y.var((2, 3)), "mean": y.mean((2, 3))}
+
+        x = torch.ones(16, 8, 3, 3)
+        for exporter in ("torchscript", "dynamo"):
+            data = {"x": x, "still": torch.zeros(16, 8), "one": torch.ones(16, 8)}
+            loss = {}
+            for term in ("mse(spread, still)", "mse(mean, one)"):
+                run = plimsoll.train(Channels(), x, loss=term, data=data, out=os.path.join(self.dir.name, exporter + term[4:8]), batch=8,
+                                     exporter=exporter, **{"train.steps": 1, "data.eval_share": 0.5, "eval.batches": 1})
+                loss[term] = (run.steps[0]["loss"], run.evaluations[-1]["loss"])
+            self.assertLess(max(loss["mse(spread, still)"]), 1e-9)
+            self.assertAlmostEqual(loss["mse(mean, one)"][0], 1)  # channels are 0 or 2 in training
+            self.assertLess(loss["mse(mean, one)"][1], 1e-2)  # and 1, but for the step, in evaluation
+
+    def test_a_module_that_changes_buffers_in_training_says_so(self):
+        module = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), nn.Flatten())
+        for exporter in ("torchscript", "dynamo"):
+            told = io.StringIO()
+            with contextlib.redirect_stderr(told):
+                plimsoll.export(module, torch.randn(2, 4), os.path.join(self.dir.name, "norm.onnx"), exporter=exporter)
+            self.assertIn("_SpectralNorm changes buffers in training", told.getvalue())
+            self.assertTrue(all(m.training for m in module.modules()))
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told):
+            plimsoll.export(self.module, self.example, os.path.join(self.dir.name, "small.onnx"))
+        self.assertEqual(told.getvalue(), "")  # BatchNorm's statistics are no such buffers
+
+    def test_where_the_batch_cannot_be_dynamic_it_is_that_of_the_example(self):
+        class Kernels(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.kernel = nn.Parameter(torch.randn(2, 1, 3))
+
+            def forward(self, x):
+                b = x.shape[0]
+                kernel = (self.kernel[None] * x.mean(1)[:, None, None, None]).reshape(2 * b, 1, 3)
+                return nn.functional.conv1d(x[:, None].expand(-1, 2, -1).reshape(1, 2 * b, -1), kernel, groups=2 * b).view(b, 2, -1)
+
+        x, told = torch.randn(6, 7), io.StringIO()
+        with contextlib.redirect_stderr(told):
+            run = plimsoll.train(Kernels(), x[:3], loss="mse", data={"x": x, "target": torch.zeros(6, 2, 5)}, batch=3,
+                                 out=os.path.join(self.dir.name, "kernels"), **{"train.steps": 1, "data.eval_share": 0, "eval.batches": 1})
+        self.assertEqual(len(run.steps), 1)
+        self.assertIn("the batch of the example, 3", told.getvalue())
+
+    def test_a_module_that_torch_cannot_export_is_told_in_few_lines(self):
+        class Digamma(nn.Module):
+            def forward(self, x):
+                return torch.digamma(x)
+
+        with self.assertRaises(RuntimeError) as caught:
+            plimsoll.export(Digamma(), torch.rand(2, 3), os.path.join(self.dir.name, "digamma.onnx"))
+        text = str(caught.exception)
+        self.assertIn("torchscript exporter: Exporting the operator 'aten::digamma'", text)
+        self.assertIn("dynamo exporter: No ONNX function found", text)
+        self.assertLess(len(text.splitlines()), 6)
 
     def test_indices_that_occur_twice_add(self):
         class Add(nn.Module):
