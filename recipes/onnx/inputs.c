@@ -205,8 +205,13 @@ static pl_status read_options(onnx_part *p, options *s)
     const char *name, *value;
     pl_status rc = check_pairs(c);
     if (rc != PL_OK) return rc;
-    for (int i = 0; i < PAIRS && (name = pl_config_pair(c, "dims", i, &value)); i++)
-        s->dims[i] = (pl_onnx_dim){name, strtoll(value, NULL, 10)};
+    for (int i = 0; i < PAIRS && (name = pl_config_pair(c, "dims", i, &value)); i++) {
+        char *end;
+        s->dims[i] = (pl_onnx_dim){name, strtoll(value, &end, 10)};
+        if (*end || s->dims[i].size < 1)
+            return pl_fail(PL_ERR_CONFIG, "dims.%s: %s is not a whole number from 1 on", name,
+                           value);
+    }
     for (int i = 0; i < PAIRS && (name = pl_config_pair(c, "dropout", i, &value)); i++) {
         s->dropout[i] = (pl_onnx_dropout){name, strtod(value, NULL)};
         if (!(s->dropout[i].p >= 0 && s->dropout[i].p < 1))

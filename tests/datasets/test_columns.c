@@ -53,10 +53,11 @@ TEST(a_field_of_a_table_that_is_no_number_is_refused_with_its_line)
     float v[1];
     int32_t label;
 
-    CHECK(row_of(path, "x", NULL, PL_TYPE(PL_F32), 0, v) == 1);
-    CHECK(row_of(path, "x", NULL, PL_TYPE(PL_F32), 1, v) == -2);
+    /* when the table is opened, whichever row is read first */
+    CHECK(row_of(path, "x", NULL, PL_TYPE(PL_F32), 0, v) == -1);
     CHECK(strstr(pl_error_text(), "bad.csv:3") && strstr(pl_error_text(), "two"));
-    CHECK(row_of(path, "label", NULL, PL_TYPE(PL_I32), 2, (float *)(void *)&label) == -2);
+    CHECK(row_of(path, "label", NULL, PL_TYPE(PL_F32), 2, v) == 1 && v[0] == 0.5f);
+    CHECK(row_of(path, "label", NULL, PL_TYPE(PL_I32), 0, (float *)(void *)&label) == -1);
     CHECK(strstr(pl_error_text(), "whole number") != NULL);
 }
 

@@ -576,5 +576,19 @@ TEST(shape_ops_tell_the_range_of_an_input_of_indices)
     CHECK(a.low == 0 && a.high == 6);
     CHECK(b.low == -7 && b.high == 7);
     CHECK(c.high == 0 && d.high == 0);
+    CHECK(!a.classes && !a.skips);
+
+    pl_val label = pl_input(g, "label", PL_TYPE(PL_I64, 3, 2)),
+           both = pl_input(g, "both", PL_TYPE(PL_I64, 5)),
+           logits = pl_input(g, "logits", PL_TYPE(PL_F32, 6, 4)),
+           five = pl_input(g, "five", PL_TYPE(PL_F32, 5, 4));
+    pl_val rows = pl_cast(g, pl_reshape(g, label, PL_DIMS(6)), PL_I32);
+    pl_cross_entropy_rows(g, logits, rows, (pl_cross_entropy){.ignore = 255}, NULL);
+    pl_take(g, table, both);
+    pl_cross_entropy_rows(g, five, both, (pl_cross_entropy){.ignore = -100}, NULL);
+    a = pl_index_range_of(g, label.id);
+    b = pl_index_range_of(g, both.id);
+    CHECK(a.low == 0 && a.high == 4 && a.classes && a.skips && a.skip == 255);
+    CHECK(b.low == 0 && b.high == 4 && !b.classes && !b.skips);
     rig_free(&r);
 }

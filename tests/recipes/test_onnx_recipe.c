@@ -323,6 +323,45 @@ TEST(onnx_mistakes_are_answered_with_the_key_to_set)
         3, "smallest budget");
 }
 
+TEST(onnx_mistakes_in_data_are_told_before_the_first_step)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    char path[512];
+    const pl_type whole = pl_type_make(PL_I64, 2, (int64_t[]){8, 4});
+    snprintf(path, sizeof path, "%s/numbers", d);
+    CHECK_RUN(cli_run("mkdir %s", path), 0, "");
+    snprintf(path, sizeof path, "%s/numbers/x.npy", d);
+    CHECK_OK(pl_npy_write(path, &whole, (int64_t[32]){0}));
+    CHECK_RUN(cli_run(IN "sed '91s/,[^,]*,/,,/' rows.csv >hole.csv && sed '92s/[0-9]$/three/' "
+                         "rows.csv >word.csv && sed '93s/[0-9]$/3/' rows.csv >four.csv && "
+                         "cut -d, -f1,5 rows.csv | sed 1s/a/x/ >narrow.csv",
+                      d),
+              0, "");
+#define TRAIN(set)                                                                                 \
+ cli_run(IN "$P train table.onnx loss=cross_entropy data.path=" set                                \
+            " batch=20 train.steps=1 data.eval_share=0.5 --quiet --out " set ".run",               \
+         d)
+    CHECK_RUN(TRAIN("hole.csv"), 5, "hole.csv:91: column b is \"\": a number is expected; fill in");
+    CHECK_RUN(TRAIN("word.csv"), 5,
+              "word.csv:92: column label is \"three\": a number is expected; w");
+    CHECK_RUN(TRAIN("narrow.csv"), 5,
+              "narrow.csv has 1 column for \"x\", the input has 4 numbers: n");
+    CHECK_RUN(TRAIN("numbers"), 5,
+              "x.npy is i64[8,4]; input \"x\" needs samples of f32[4] in its "
+              "rows: save it with astype(\"float32\")");
+    cli_result r = cli_run(IN "$P train table.onnx loss=cross_entropy data.path=four.csv batch=20 "
+                              "train.steps=6 data.eval_share=0 --quiet --out four",
+                           d);
+    CHECK_RUN(r, 5,
+              "element 0 of \"label\" is 3, and the network has the classes 0 to 2: correct "
+              "the data, or build the network with more outputs");
+    CHECK_RUN(cli_run(IN "$P plan words.onnx dims.seq=0", d), 2,
+              "dims.seq: 0 is not a whole number");
+    CHECK_RUN(cli_run(IN "$P plan words.onnx dims.seq=8.5", d), 2, "dims.seq: 8.5 is not a whole");
+}
+
 TEST(onnx_an_exported_model_predicts_as_the_run)
 {
     WANT_ONNX();

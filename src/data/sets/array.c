@@ -147,9 +147,14 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
                s->path, pl_type_text(&have, x, sizeof x), input,
                pl_type_text(&a->sample, y, sizeof y),
                have.rank > a->sample.rank + 1 ? "one-hot rows: argmax(-1)" : "astype(\"int64\")");
-    PL_FAIL_IF(!match, PL_ERR_DATA, "%s is %s; input \"%s\" needs samples of %s in its rows",
+    pl_type as = have;
+    as.dtype = a->sample.dtype;
+    PL_FAIL_IF(!match, PL_ERR_DATA, "%s is %s; input \"%s\" needs samples of %s in its rows%s",
                s->path, pl_type_text(&have, x, sizeof x), input,
-               pl_type_text(&a->sample, y, sizeof y));
+               pl_type_text(&a->sample, y, sizeof y),
+               rows_match(&as, &a->sample, true) && !is_whole(a->sample.dtype)
+                   ? ": save it with astype(\"float32\")"
+                   : "");
     PL_FAIL_IF(have.dim[0] == 0, PL_ERR_DATA, "%s holds no samples", s->path);
     s->have = have.dtype;
     s->converts = !s->hdf5 && !s->table && is_converted(have.dtype, a->sample.dtype);

@@ -83,6 +83,30 @@ static pl_status choose(pl_table_part *c, const char *field, const char *const *
     return PL_OK;
 }
 
+static pl_status number_at(const pl_table_part *c, int64_t row, int i, pl_dtype dtype, double *v)
+{
+    bool ok = pl_table_number(c->table, row, c->column[i], v);
+    bool whole = !ok || dtype == PL_F32 || dtype == PL_F64 || *v == floor(*v);
+    const char *text = pl_table_text(c->table, row, c->column[i]);
+    PL_FAIL_IF(!ok || !whole, PL_ERR_DATA, "%s:%lld: column %s is \"%.60s\": a %s is expected; %s",
+               c->path, (long long)pl_table_line(c->table, row),
+               pl_table_name(c->table, c->column[i]), text, whole ? "number" : "whole number",
+               *text ? "write numbers in this column (classes are 0, 1, 2, ...)"
+                     : "fill in the cell, or remove the row");
+    return PL_OK;
+}
+
+/* A cell without a number ends a run before its first step. */
+static pl_status check_cells(const pl_table_part *c, pl_dtype dtype)
+{
+    for (int64_t row = 0; row < pl_table_rows(c->table); row++)
+        for (int i = 0; i < c->n; i++) {
+            double v;
+            PL_TRY(number_at(c, row, i, dtype, &v));
+        }
+    return PL_OK;
+}
+
 pl_status pl_table_part_open(const char *path, const char *field, const char *const *others,
                              const pl_type *sample, pl_table_part **out)
 {
@@ -98,8 +122,11 @@ pl_status pl_table_part_open(const char *path, const char *field, const char *co
     }
     if (rc == PL_OK && c->n != pl_type_elems(sample))
         rc = pl__fail(PL_ERR_DATA, __FILE__, __LINE__,
-                      "%s has %d columns for \"%s\", the input has %lld numbers", path, c->n, field,
-                      (long long)pl_type_elems(sample));
+                      "%s has %d column%s for \"%s\", the input has %lld numbers: name them, "
+                      "data.fields=\"%s=COLUMN+COLUMN\"",
+                      path, c->n, c->n == 1 ? "" : "s", field, (long long)pl_type_elems(sample),
+                      field);
+    if (rc == PL_OK) rc = check_cells(c, sample->dtype);
     if (rc != PL_OK) {
         pl_table_part_close(c);
         return rc;
@@ -127,12 +154,7 @@ pl_status pl_table_part_read(const pl_table_part *c, int64_t row, pl_dtype dtype
 {
     for (int i = 0; i < c->n; i++) {
         double v;
-        bool ok = pl_table_number(c->table, row, c->column[i], &v);
-        bool whole = !ok || dtype == PL_F32 || dtype == PL_F64 || v == floor(v);
-        PL_FAIL_IF(!ok || !whole, PL_ERR_DATA, "%s:%lld: column %s is \"%.60s\": a %s is expected",
-                   c->path, (long long)pl_table_line(c->table, row),
-                   pl_table_name(c->table, c->column[i]),
-                   pl_table_text(c->table, row, c->column[i]), whole ? "number" : "whole number");
+        PL_TRY(number_at(c, row, i, dtype, &v));
         pl_elem_set(dtype, to, i, v);
     }
     return PL_OK;

@@ -1,6 +1,7 @@
-/* take_range.c - see ir/index_range.h: follows the indices of each take back to the value they
- * come from. */
+/* take_range.c - see ir/index_range.h: follows the indices of each take, and the labels of each
+ * cross-entropy, back to the value they come from. */
 #include "ir/index_range.h"
+#include "ops/core/attr.h"
 #include "ops/core/ops.h"
 
 /* Whether v is select(x < 0, x + rows, x): indices that count from the end. Sets *x. */
@@ -36,18 +37,39 @@ static bool comes_from(const pl_graph *g, uint32_t v, uint32_t from, bool *wrapp
     return true;
 }
 
+/* What a node reads its second operand for: rows of its first, or its classes; high 0: other. */
+static pl_index_range range_at(const pl_graph *g, const pl_node_rec *n, const uint32_t *in)
+{
+    pl_index_range r = {0};
+    if (n->op != &pl_op_take && n->op != &pl_op_cross_entropy) return r;
+    const pl_type *t = pl_type_of(g, in[0]);
+    r.high = t->dim[0];
+    if (n->op == &pl_op_take) return r;
+    const pl_cross_entropy_attr *a = n->attr;
+    r.classes = true;
+    r.high = a->classes ? a->classes : t->dim[t->rank - 1];
+    r.skips = a->ignores;
+    r.skip = a->ignores ? a->ignore : 0;
+    return r;
+}
+
 pl_index_range pl_index_range_of(const pl_graph *g, uint32_t val)
 {
-    pl_index_range r = {0, 0};
+    pl_index_range r = {0};
     for (uint32_t node = 1; node < g->n_nodes; node++) {
         bool wrapped;
-        if (pl_node_get(g, node)->op != &pl_op_take) continue;
         const uint32_t *in = pl_node_in(g, node);
-        int64_t rows = pl_type_of(g, in[0])->dim[0];
-        if (!comes_from(g, in[1], val, &wrapped)) continue;
-        int64_t low = wrapped ? -rows : 0;
-        if (!r.high || low > r.low) r.low = low;
-        if (!r.high || rows < r.high) r.high = rows;
+        pl_index_range one = range_at(g, pl_node_get(g, node), in);
+        if (!one.high || !comes_from(g, in[1], val, &wrapped)) continue;
+        if (wrapped && !one.classes) one.low = -one.high;
+        if (!r.high) {
+            r = one;
+            continue;
+        }
+        r.skips = r.skips && one.skips && one.skip == r.skip;
+        r.classes = r.classes && one.classes;
+        if (one.low > r.low) r.low = one.low;
+        if (one.high < r.high) r.high = one.high;
     }
     return r;
 }

@@ -127,7 +127,7 @@ static int64_t first_nonfinite(const float *x, int64_t n)
 }
 
 /* ---- indices ---- */
-/* An input of whole numbers that the network uses as indices. */
+/* An input of whole numbers that the network uses as indices or as class numbers. */
 struct pl_index_input {
     const char *name;
     pl_index_range range;
@@ -155,7 +155,7 @@ static int64_t first_outside(const pl_type *t, const void *x, pl_index_range ran
     int64_t n = pl_type_elems(t);
     for (int64_t i = 0; i < n; i++) {
         int64_t v = t->dtype == PL_I32 ? ((const int32_t *)x)[i] : ((const int64_t *)x)[i];
-        if (v < range.low || v >= range.high) return i;
+        if ((v < range.low || v >= range.high) && !(range.skips && v == range.skip)) return i;
     }
     return -1;
 }
@@ -175,11 +175,12 @@ static pl_status check_indices(pl_run *r, pl_subset subset, const int64_t *sampl
     const char *path =
         r->data.dataset ? pl_dataset_path(r->data.dataset, subset, name, sample) : "";
     PL_FAIL(PL_ERR_DATA,
-            "%s%s%s sample %lld: element %lld of \"%s\" is %lld, and the network has rows for %lld "
-            "to %lld: correct the data, or build the network with more rows",
+            "%s%s%s sample %lld: element %lld of \"%s\" is %lld, and the network has %s %lld to "
+            "%lld: correct the data, or build the network with more %s",
             path, path[0] ? ": " : "", pl_subset_name(subset), (long long)sample,
-            (long long)(row ? bad % row : 0), name, (long long)v, (long long)in->range.low,
-            (long long)in->range.high - 1);
+            (long long)(row ? bad % row : 0), name, (long long)v,
+            in->range.classes ? "the classes" : "rows for", (long long)in->range.low,
+            (long long)in->range.high - 1, in->range.classes ? "outputs" : "rows");
 }
 
 static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples, const char *name,
