@@ -139,7 +139,7 @@ static pl_status print_json(const trained_model *t, const char *out, const char 
 }
 
 /* A matrix product of fewer rows may run through another kernel, which adds in another order. */
-static void tell_shrunk(const trained_model *t)
+static void warn_shrunk(const trained_model *t)
 {
     int64_t micro = pl_run_split_get(t->run).micro,
             batch = pl_config_int(pl_run_config(t->run), "batch");
@@ -159,7 +159,7 @@ int trained_predict(trained_model *t, pl_predict_opts o, const char *counted)
     pl_status rc = pl_run_predict(t->run, &o, &info);
     double seconds = cli_seconds() - began;
     if (rc != PL_OK) return cli_fail(rc);
-    tell_shrunk(t);
+    warn_shrunk(t);
     if (info.note[0]) cli_error("%s", info.note);
     if (info.bad)
         cli_error("%s picture%s could not be read and %s left out: %s%s (plimsoll inspect data %s "

@@ -49,7 +49,7 @@ const cli_help cli_help_doctor = {
 /* ---- rows -------------------------------------------------------------------------------- */
 typedef enum row_state { OK, MISSING, FAILED } row_state;
 
-static void tell(doctor *d, const char *name, row_state state, const char *detail)
+static void print_row(doctor *d, const char *name, row_state state, const char *detail)
 {
     static const char *const words[] = {"ok", "missing", "FAIL"};
     if (state == FAILED) d->failed++;
@@ -86,7 +86,7 @@ static void want_packages(doctor *d, const char *names, size_t n)
 }
 
 /* Prints a missing part, and adds the packages that its reason names to the list. */
-static void tell_missing(doctor *d, const char *name, const char *why)
+static void print_missing(doctor *d, const char *name, const char *why)
 {
     static const char mark[] = "apt-get install ";
     const char *at = strstr(why, mark);
@@ -94,7 +94,7 @@ static void tell_missing(doctor *d, const char *name, const char *why)
         at += sizeof mark - 1;
         want_packages(d, at, strcspn(at, ",);"));
     }
-    tell(d, name, MISSING, why);
+    print_row(d, name, MISSING, why);
 }
 
 /* ---- checks ------------------------------------------------------------------------------ */
@@ -104,13 +104,13 @@ static void check_processor(doctor *d)
     pl_device_info cpu;
     pl_device_list(&cpu, 1);
     snprintf(text, sizeof text, "%s; kernels use %d threads", cpu.about, pl_threads());
-    tell(d, "processor", OK, text);
+    print_row(d, "processor", OK, text);
     snprintf(text, sizeof text, "%s free of %s", cli_bytes(cpu.free_bytes),
              cli_bytes(cpu.total_bytes));
-    tell(d, "memory", OK, text);
+    print_row(d, "memory", OK, text);
     const dnnl_version_t *v = dnnl_version();
     snprintf(text, sizeof text, "version %d.%d.%d", v->major, v->minor, v->patch);
-    tell(d, "oneDNN", OK, text);
+    print_row(d, "oneDNN", OK, text);
 }
 
 static void check_parts(doctor *d)
@@ -119,9 +119,9 @@ static void check_parts(doctor *d)
     int n = cli_parts(p);
     for (int i = 0; i < n; i++)
         if (p[i].missing)
-            tell_missing(d, p[i].name, p[i].why_not);
+            print_missing(d, p[i].name, p[i].why_not);
         else
-            tell(d, p[i].name, OK, p[i].works);
+            print_row(d, p[i].name, OK, p[i].works);
 }
 
 /* Returns whether a program is in PATH. */
@@ -143,20 +143,20 @@ static void check_programs(doctor *d)
     char text[TEXT];
     bool plugin = pl_plugin_find("mpi", d->path, sizeof d->path);
     if (!plugin)
-        tell_missing(d, "several ranks",
-                     "no MPI plug-in (apt-get install libopenmpi-dev openmpi-bin, then build "
-                     "again)");
+        print_missing(d, "several ranks",
+                      "no MPI plug-in (apt-get install libopenmpi-dev openmpi-bin, then build "
+                      "again)");
     else if (!in_path("mpirun"))
-        tell_missing(d, "several ranks", "no mpirun (apt-get install openmpi-bin)");
+        print_missing(d, "several ranks", "no mpirun (apt-get install openmpi-bin)");
     else
         snprintf(text, sizeof text, "mpirun and %.600s", d->path),
-            tell(d, "several ranks", OK, text);
+            print_row(d, "several ranks", OK, text);
     if (!in_path("cc") || !in_path("make"))
-        tell_missing(d, "own networks",
-                     "plimsoll new writes C, which needs a compiler and make (apt-get install gcc "
-                     "libc6-dev make)");
+        print_missing(d, "own networks",
+                      "plimsoll new writes C, which needs a compiler and make (apt-get install gcc "
+                      "libc6-dev make)");
     else
-        tell(d, "own networks", OK, "cc and make were found, for plimsoll new");
+        print_row(d, "own networks", OK, "cc and make were found, for plimsoll new");
 }
 
 /* ---- GPU --------------------------------------------------------------------------------- */
@@ -189,7 +189,7 @@ static bool driver_version(char *text, size_t cap)
 }
 
 /* Returns whether the PCI bus has a display controller of NVIDIA, with or without a driver. */
-static bool has_nvidia_card(void)
+static bool has_nvidia_gpu(void)
 {
     glob_t found = {0};
     bool has = false;
@@ -212,19 +212,19 @@ static void check_gpus(doctor *d, const pl_device_info *list, int n)
 {
     char text[TEXT];
     if (driver_version(text, sizeof text))
-        tell(d, "NVIDIA driver", OK, text);
-    else if (has_nvidia_card())
-        tell_missing(d, "NVIDIA driver",
-                     "this machine has an NVIDIA GPU, but no driver answers (apt-get install "
-                     "nvidia-driver, from Debian's non-free)");
-    if (pl_plugin_find("cuda", d->path, sizeof d->path)) tell(d, "CUDA plug-in", OK, d->path);
+        print_row(d, "NVIDIA driver", OK, text);
+    else if (has_nvidia_gpu())
+        print_missing(d, "NVIDIA driver",
+                      "this machine has an NVIDIA GPU, but no driver answers (apt-get install "
+                      "nvidia-driver, from Debian's non-free)");
+    if (pl_plugin_find("cuda", d->path, sizeof d->path)) print_row(d, "CUDA plug-in", OK, d->path);
     for (int i = 1; i < n; i++)
         if (list[i].usable) {
             snprintf(text, sizeof text, "%s; %s free of %s", list[i].about,
                      cli_bytes(list[i].free_bytes), cli_bytes(list[i].total_bytes));
-            tell(d, list[i].name, OK, text);
+            print_row(d, list[i].name, OK, text);
         } else {
-            tell_missing(d, list[i].name, list[i].why_not);
+            print_missing(d, list[i].name, list[i].why_not);
         }
 }
 
@@ -248,7 +248,7 @@ static void self_test(doctor *d, const char *device)
     for (int i = 0; rc == PL_OK && i < STEPS; i++) rc = pl_run_step(run, i ? &last : &first);
     pl_run_free(run);
     if (rc != PL_OK) {
-        tell(d, name, FAILED, pl_error_text()[0] ? pl_error_text() : pl_status_text(rc));
+        print_row(d, name, FAILED, pl_error_text()[0] ? pl_error_text() : pl_status_text(rc));
         return;
     }
     bool ok = planned == mapped && isfinite(last.loss);
@@ -256,7 +256,7 @@ static void self_test(doctor *d, const char *device)
              "%d steps of %s in %.1f s; arena planned %s bytes, allocated %s; loss %.4g, then %.4g",
              STEPS, network, cli_seconds() - began, cli_count((int64_t)planned),
              cli_count((int64_t)mapped), first.loss, last.loss);
-    tell(d, name, ok ? OK : FAILED, text);
+    print_row(d, name, ok ? OK : FAILED, text);
 }
 
 int cmd_doctor(int argc, char **argv)

@@ -39,7 +39,7 @@ typedef struct tester {
 } tester;
 
 /* ---- lines ------------------------------------------------------------------------------ */
-static void tell(tester *t, const char *promise, bool ok, const char *what)
+static void print_check(tester *t, const char *promise, bool ok, const char *what)
 {
     if (!ok) t->failed++;
     if (t->json) {
@@ -129,17 +129,17 @@ static void check_plain(tester *t, const trial *a)
     char what[160];
     snprintf(what, sizeof what, "planned %s bytes, mapped %s", cli_count((int64_t)a->planned),
              cli_count((int64_t)a->mapped));
-    tell(t, "the arena has the planned size", a->planned == a->mapped, what);
+    print_check(t, "the arena has the planned size", a->planned == a->mapped, what);
     snprintf(what, sizeof what, "after step %d: %s, after step %d: %s", WARM, cli_bytes(a->warm),
              STEPS, cli_bytes(a->end));
-    tell(t, "memory does not grow", a->end <= a->warm + (1u << 20), what);
+    print_check(t, "memory does not grow", a->end <= a->warm + (1u << 20), what);
     snprintf(what, sizeof what, "heap after step %d and %d: %s and %s bytes", WARM, STEPS,
              cli_count((int64_t)a->heap_warm), cli_count((int64_t)a->heap_end));
-    tell(t, "a step allocates nothing", a->heap_end <= a->heap_warm, what);
+    print_check(t, "a step allocates nothing", a->heap_end <= a->heap_warm, what);
     bool falls = a->loss[STEPS - 1] < a->loss[0] && isfinite(a->loss[STEPS - 1]);
     snprintf(what, sizeof what, "loss %.4f at step 1, %.4f at step %d, %s per step", a->loss[0],
              a->loss[STEPS - 1], STEPS, cli_ms(a->step_ms));
-    tell(t, "the loss falls", falls, what);
+    print_check(t, "the loss falls", falls, what);
 }
 
 /* Finds the smallest batch whose plan at the minimum saves enough to be measured. */
@@ -183,11 +183,12 @@ static pl_status check_budget(tester *t, const trial *a)
     uint64_t most = gpu ? small.most : small.end;
     snprintf(what, sizeof what, "batch %d, budget %s, held %s", batch, cli_bytes(budget),
              cli_bytes(most));
-    tell(t, "the budget is kept", most <= budget, what);
+    print_check(t, "the budget is kept", most <= budget, what);
     snprintf(what, sizeof what, "arena %s instead of %s, %.0f %% recompute, losses %s",
              cli_bytes(small.planned), cli_bytes(whole.planned), 100 * small.recompute,
              same ? "equal to the bit" : "different");
-    tell(t, "a smaller plan gives the same numbers", same && small.planned < whole.planned, what);
+    print_check(t, "a smaller plan gives the same numbers", same && small.planned < whole.planned,
+                what);
     return PL_OK;
 }
 
@@ -199,12 +200,12 @@ static pl_status check_numbers(tester *t, const trial *a)
     if (rc != PL_OK) return rc;
     snprintf(what, sizeof what, "%d losses of a second run: %s", STEPS,
              difference(&second, a) == 0 ? "equal to the bit" : "different");
-    tell(t, "a run can be repeated", difference(&second, a) == 0, what);
+    print_check(t, "a run can be repeated", difference(&second, a) == 0, what);
     if (strcmp(t->device, "cpu") == 0) return PL_OK;
     if ((rc = trial_run("cpu", BATCH, NULL, false, &cpu)) != PL_OK) return rc;
     snprintf(what, sizeof what, "losses of %d steps within %.1e of the losses on the CPU", STEPS,
              difference(a, &cpu));
-    tell(t, "the results agree with the CPU", difference(a, &cpu) < 1e-3, what);
+    print_check(t, "the results agree with the CPU", difference(a, &cpu) < 1e-3, what);
     return PL_OK;
 }
 

@@ -23,15 +23,15 @@ static pl_status fail_io(const char *what, const char *path)
 }
 
 /* ---- opening ---------------------------------------------------------------------------- */
-static void tell_damaged(void *ctx, const char *dir, const char *why)
+static void print_damaged(void *ctx, const char *dir, const char *why)
 {
     (void)ctx;
     cli_error("%s is damaged and skipped: %s", dir, why);
 }
 
 /* Prints a changed key. --quiet and --json print only changes that cannot be resumed. */
-static void tell_change(void *ctx, const char *key, const char *old_value, const char *new_value,
-                        pl_change change)
+static void print_change(void *ctx, const char *key, const char *old_value, const char *new_value,
+                         pl_change change)
 {
     static const char *const what[] = {"", ", from here on",
                                        ", which may change the last bits of results",
@@ -46,7 +46,7 @@ static void tell_change(void *ctx, const char *key, const char *old_value, const
 static pl_status compare(run_folder *f, const pl_run *run)
 {
     int refused = 0;
-    pl_status rc = pl_checkpoint_compare(run, f->dir, tell_change, f, &refused);
+    pl_status rc = pl_checkpoint_compare(run, f->dir, print_change, f, &refused);
     if (rc != PL_OK) {
         cli_fail(rc);
         return rc;
@@ -148,7 +148,7 @@ pl_status folder_lock(run_folder *f, bool fresh)
     pl_status rc = pl_folder_open(f->path, &f->folder);
     if (rc == PL_OK && fresh) rc = pl_folder_clear(f->folder);
     if (rc == PL_OK && !fresh)
-        rc = pl_folder_newest(f->folder, &f->last, f->dir, sizeof f->dir, tell_damaged, NULL);
+        rc = pl_folder_newest(f->folder, &f->last, f->dir, sizeof f->dir, print_damaged, NULL);
     if (rc != PL_OK) {
         cli_fail(rc);
         return rc;

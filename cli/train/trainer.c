@@ -16,7 +16,7 @@ bool trainer_stopped(const trainer *t)
 }
 
 /* ---- the end of a run ------------------------------------------------------------------- */
-static void tell_end(const trainer *t, int64_t done)
+static void print_end(const trainer *t, int64_t done)
 {
     fprintf(stderr, "%lld steps in %s, peak memory of the process %s\n",
             (long long)(done - t->first), cli_duration(cli_seconds() - t->started),
@@ -92,7 +92,7 @@ pl_status trainer_finish(trainer *t)
     if (rc == PL_OK) rc = emit_end(t, done);
     if (rc == PL_OK && !stopped) rc = monitor_sync(&t->monitor);
     if (rc == PL_OK && !stopped && !ranks_follows(t)) rc = folder_finish(&t->folder);
-    if (rc == PL_OK && !t->json && !t->quiet) tell_end(t, done);
+    if (rc == PL_OK && !t->json && !t->quiet) print_end(t, done);
     return rc;
 }
 
@@ -193,7 +193,7 @@ static pl_status open_monitor(trainer *t)
     return rc;
 }
 
-static void tell_resumed(const trainer *t)
+static void print_resumed(const trainer *t)
 {
     long long now = pl_run_split_get(t->run).accumulate, then = t->folder.last.accumulate;
     fprintf(stderr, "resuming from %s\n", t->folder.dir);
@@ -245,7 +245,7 @@ pl_status trainer_train(trainer *t)
         plan_print(t->run, t->name, NULL, 0, stderr);
         fputc('\n', stderr);
     }
-    if (verbose && resuming) tell_resumed(t);
+    if (verbose && resuming) print_resumed(t);
     bool replanned = false;
     pl_run_memory m = pl_run_memory_get(t->run);
     bool refused = !m.fits && !t->world && t->run == t->list && !trainer_phase(t);

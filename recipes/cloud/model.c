@@ -225,7 +225,7 @@ static pl_val read_angles(cloud *k)
 
 /* Updates the statistics a second time for every frame, from the last to the first: like the
  * original's backward pass, whose checkpoints are the frames. */
-static void norms_again(cloud *k)
+static void update_norms_twice(cloud *k)
 {
     for (int64_t t = k->frames - 1; t >= 0; t--)
         for (int i = 0; i < k->levels; i++) (void)level_norm(k, i, k->before_norm[t][i]);
@@ -247,7 +247,7 @@ static pl_val of_frames(cloud *k, const struct architecture *a, pl_val frames, p
         pl_scope_pop(g);
     }
     /* Only the authors' first architecture has checkpoints. */
-    if (k->compat && k->m->training && a == architectures) norms_again(k);
+    if (k->compat && k->m->training && a == architectures) update_norms_twice(k);
     return head(k, a->time(k, pl_stack(g, (int)k->frames, features, 1)), dense_keep);
 }
 

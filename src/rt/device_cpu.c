@@ -212,7 +212,7 @@ static bool cpu_memory(const char *name, uint64_t *total, uint64_t *available)
 }
 
 /* Appends the limits of the container to the machine's description. */
-static void tell_container(char *about, size_t cap)
+static void describe_container(char *about, size_t cap)
 {
     const pl_cgroup *c = pl_cgroup_own();
     char limit[32], used[32], machine[32];
@@ -237,7 +237,7 @@ static int cpu_list(pl_device_info *d, int cap)
     memset(d, 0, sizeof *d);
     snprintf(d->name, sizeof d->name, "cpu");
     pl_cpu_model(d->about, sizeof d->about);
-    tell_container(d->about, sizeof d->about);
+    describe_container(d->about, sizeof d->about);
     cpu_memory(d->name, &d->total_bytes, &d->free_bytes);
     d->usable = true;
     return 1;

@@ -167,7 +167,7 @@ static void change(search *x, pl__small_settings *s)
     case 10:
     case 11: s->lead[v] = (int8_t)((int)draw(x, 9) - 4); break;
     case 9: s->frugal = !s->frugal; break;
-    case 8: s->again_first = !s->again_first; break;
+    case 8: s->recompute_first = !s->recompute_first; break;
     case 7: s->early = !s->early; break;
     case 0: s->ahead = (uint8_t)draw(x, 8); break;
     case 1: s->ahead_disk = (uint8_t)draw(x, 12); break;

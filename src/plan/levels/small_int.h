@@ -32,8 +32,8 @@ typedef struct pl__small_settings {
     int8_t lead[PL_SMALL_VALUES]; /* added to these */
     /* waits for stores instead of dropping a value that is needed sooner */
     bool patient;
-    bool again_first; /* fetches operands of units that run again before others */
-    bool early;       /* runs units again before the unit that needs it is due */
+    bool recompute_first; /* fetches operands of units that run again before others */
+    bool early;           /* runs units again before the unit that needs it is due */
     /* Drops operands that only values need which do not run again; nothing can make these then. */
     bool frugal;
 } pl__small_settings;

@@ -113,7 +113,7 @@ static int key_of(const sim *x, unsigned v)
     return 4 * (int)next_use(x, v) + x->set.bias[v];
 }
 
-static bool can_run_again(const sim *x, unsigned v)
+static bool can_recompute(const sim *x, unsigned v)
 {
     uint8_t u = x->p->made_by[v];
     return u != PL_SMALL_NONE && !x->p->once[u];
@@ -123,7 +123,7 @@ static bool can_run_again(const sim *x, unsigned v)
 static bool can_drop(const sim *x, unsigned v)
 {
     if ((x->on[PL_LEVEL_HOST] | x->on[PL_LEVEL_DISK]) & pl__small_bit(v)) return true;
-    return can_run_again(x, v) &&
+    return can_recompute(x, v) &&
            (x->set.how[v] == PL__SMALL_AGAIN || (x->p->small & pl__small_bit(v)));
 }
 
@@ -171,12 +171,12 @@ static bool make_room(sim *x, uint64_t need, int least, bool forced)
             unsigned v = (unsigned)__builtin_ctzll(k);
             int key = key_of(x, v);
             if (key <= most) continue;
-            if (!x->set.patient && !can_drop(x, v) && !(forced && can_run_again(x, v))) continue;
+            if (!x->set.patient && !can_drop(x, v) && !(forced && can_recompute(x, v))) continue;
             most = key;
             best = (int)v;
         }
         if (best < 0) return false;
-        if (!can_drop(x, (unsigned)best) && !(forced && can_run_again(x, (unsigned)best)))
+        if (!can_drop(x, (unsigned)best) && !(forced && can_recompute(x, (unsigned)best)))
             return false; /* patient: its store comes first */
         can &= ~pl__small_bit((unsigned)best);
         set |= pl__small_bit((unsigned)best);
@@ -231,7 +231,7 @@ static void fetch(sim *x, unsigned v, int least, bool forced)
 }
 
 /* Begins a unit whose operands are there. Copies below of the run before are not used later. */
-static void run_again(sim *x, uint32_t u)
+static void begin_unit(sim *x, uint32_t u)
 {
     for (int level = 1; level < PL_N_LEVELS && u < x->done; level++)
         x->on[level] &= ~x->p->writes[u];
@@ -249,17 +249,17 @@ static void need_unit(sim *x, uint32_t u, int depth, bool forced)
         if (x->busy[UNIT] != PL_SMALL_NONE) return;
         uint64_t old = p->writes[u] & x->on[PL_LEVEL_DEVICE];
         if (!make_room(x, bytes_of(x, p->writes[u] & ~old) + p->work[u], -1, forced)) return;
-        run_again(x, u);
+        begin_unit(x, u);
         return;
     }
     again = missing & ~below & ~on_device(x);
     for (int first = 0; first < 2; first++) {
-        if (first != x->set.again_first)
+        if (first != x->set.recompute_first)
             for (uint64_t k = missing & below; k; k &= k - 1)
                 fetch(x, (unsigned)__builtin_ctzll(k), -1, forced);
         else if (again && depth < DEEP && x->busy[UNIT] == PL_SMALL_NONE) {
             unsigned v = (unsigned)__builtin_ctzll(again);
-            if (can_run_again(x, v)) need_unit(x, p->made_by[v], depth + 1, forced);
+            if (can_recompute(x, v)) need_unit(x, p->made_by[v], depth + 1, forced);
         }
     }
 }
@@ -275,7 +275,7 @@ static void store_next(sim *x, bool forced)
     for (; can; can &= can - 1) {
         unsigned v = (unsigned)__builtin_ctzll(can);
         int key = key_of(x, v);
-        if (x->set.how[v] != PL__SMALL_MOVE && !(forced && !can_run_again(x, v))) continue;
+        if (x->set.how[v] != PL__SMALL_MOVE && !(forced && !can_recompute(x, v))) continue;
         if (key > most) most = key, best = (int)v;
     }
     if (best < 0) return;
@@ -315,7 +315,7 @@ static void fetch_for(sim *x, uint32_t u, uint32_t use, uint32_t from, int depth
     if (use >= from + x->set.ahead || depth == 0) return;
     for (uint64_t k = missing & ~below; k; k &= k - 1) {
         unsigned v = (unsigned)__builtin_ctzll(k);
-        if (!can_run_again(x, v) || p->made_by[v] >= x->done) continue;
+        if (!can_recompute(x, v) || p->made_by[v] >= x->done) continue;
         fetch_for(x, p->made_by[v], use, from, depth - 1);
         if (!x->set.early || x->busy[UNIT] != PL_SMALL_NONE) continue;
         uint32_t maker = p->made_by[v];
@@ -324,7 +324,7 @@ static void fetch_for(sim *x, uint32_t u, uint32_t use, uint32_t from, int depth
         x->guard |= p->reads[maker];
         if (make_room(x, bytes_of(x, p->writes[maker] & ~x->on[PL_LEVEL_DEVICE]) + p->work[maker],
                       4 * (int)use, false))
-            run_again(x, maker);
+            begin_unit(x, maker);
         x->guard = guard;
     }
 }

@@ -113,7 +113,7 @@ static bool next_input(input_walk *w, place *out)
 }
 
 /* Whether a batch is read more than once: by several programs, or for several updates. */
-static bool reads_again(const pl_run *r)
+static bool reads_twice(const pl_run *r)
 {
     return r->build->now->n_step_programs > 1 || pl__run_updates(r) > 1;
 }
@@ -125,7 +125,7 @@ static bool can_read_ahead(const pl_run *r)
     input_walk w = {.r = r};
     place p;
     while (next_input(&w, &p)) continue;
-    return !w.clash && (!reads_again(r) || r->build->accumulate == 1);
+    return !w.clash && (!reads_twice(r) || r->build->accumulate == 1);
 }
 
 /* On the CPU a worker takes a core from the kernels, so only image decoding is worth one; with a
@@ -146,7 +146,7 @@ static int depth_of(const pl_run *r, int workers)
     int depth = pl_config_is_null(r->config, "data.prefetch")
                     ? workers + 1
                     : (int)pl_config_int(r->config, "data.prefetch");
-    depth += reads_again(r); /* one buffer is held */
+    depth += reads_twice(r); /* one buffer is held */
     return depth < workers ? workers : depth;
 }
 
@@ -424,7 +424,7 @@ pl_status pl_prefetch_read(pl_run *r, pl_program *p, int64_t number)
                    (long long)number);
         if (to) copy_in(from, (char *)s->buffer + from->at, to);
     }
-    if (!reads_again(r)) let_go(s);
+    if (!reads_twice(r)) let_go(s);
     return PL_OK;
 }
 

@@ -486,12 +486,12 @@ pl_status pl_folder_finish(pl_folder *f, const pl_checkpoint *last, const char *
 
 pl_status pl_folder_finished(const char *path, bool models_only, pl_checkpoint *out)
 {
-    static const char *const made_again[] = {"*.safetensors", "config.yaml", "plan.json",
-                                             "classes.txt", PL_SUMS};
+    static const char *const rebuilt[] = {"*.safetensors", "config.yaml", "plan.json",
+                                          "classes.txt", PL_SUMS};
     PL_TRY(pl__manifest_read(path, PL_FINISHED, "a finished run", out));
     if (!models_only) return pl__manifest_verify(path, out, "*");
-    for (size_t i = 0; i < sizeof made_again / sizeof *made_again; i++)
-        PL_TRY(pl__manifest_verify(path, out, made_again[i]));
+    for (size_t i = 0; i < sizeof rebuilt / sizeof *rebuilt; i++)
+        PL_TRY(pl__manifest_verify(path, out, rebuilt[i]));
     return PL_OK;
 }
 
