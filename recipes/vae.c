@@ -172,7 +172,7 @@ static pl_val dense(pl_nn *m, pl_val x, const char *name)
     return pl_add(m->g, pl_scale(m->g, h, 0.2), x);
 }
 
-/* What the decoder's features h lack of the encoder's. */
+/* The difference between the encoder's features and the decoder's features h. */
 static pl_val fusion(pl_nn *m, const vae_sizes *c, pl_val encoded, pl_val h)
 {
     int64_t w = channels(m, h);

@@ -40,9 +40,10 @@ pl_val vae_moments(pl_nn *m, const vae_sizes *c, pl_val image);
 pl_val vae_sample(pl_nn *m, pl_val moments, pl_val noise);
 /* Latent in the U-Net's scale to an image. */
 pl_val vae_decode(pl_nn *m, const vae_sizes *c, pl_val z);
-/* StableSR's second stage: at the two middle levels the decoder adds `weight` times what a fusion
- * layer makes of its own features and those of the encoder for `image`, the picture to restore.
- * Slots vae.decoder.fusion_layer_1.* and fusion_layer_2.*, besides those of vae_decode. */
+/* StableSR's second stage: at the two middle levels the decoder adds `weight` times the output of a
+ * fusion layer, which reads the decoder's features and the encoder's features of `image`, the
+ * picture to restore. Slots vae.decoder.fusion_layer_1.* and fusion_layer_2.*, besides those of
+ * vae_decode. */
 pl_val vae_decode_fused(pl_nn *m, const vae_sizes *c, pl_val z, pl_val image, double weight);
 /* Names of the published files: for a pl_weights of slots vae.*. Ends with {NULL}. */
 extern const pl_naming vae_namings[];

@@ -2,7 +2,7 @@
  *
  * The programs (those of a step, evaluation, sampling) stand side by side over one scale of bytes.
  * The picture stacks one area per component. State is at the bottom because it is constant. A
- * column of pixels stands for several positions and shows the fullest of them, so the peak is never
+ * column of pixels covers several positions and shows the fullest of them, so the peak is never
  * averaged away. Below the axis a band names forward, backward and update, and a thin band marks
  * recomputed kernels. Moves between the device and memory below it have a lane for each channel,
  * from the position at which a move begins to the one before which it has ended. Text and lines use

@@ -128,7 +128,7 @@ static void put_buffers(FILE *f, const pl_program *p, labels *l)
     fprintf(f, "]}");
 }
 
-/* Writes the programs: those of the step, evaluation, sampling. "largest": the index of the one
+/* Writes the programs: those of the step, evaluation, sampling. "largest": the index of the program
  * that sets the size of the arena. */
 static void put_programs(FILE *f, const pl_run *run, labels *l)
 {
@@ -217,7 +217,7 @@ static void put_levels(FILE *f, const pl_run *run)
     put_lanes(f, run);
 }
 
-/* Returns whether a listed device is the one of the key `device`. The first device of a kind is
+/* Returns whether a listed device is the device of the key `device`. The first device of a kind is
  * listed without a number; the key may call it NAME:0. */
 static bool is_named(const char *listed, const char *key)
 {
@@ -256,7 +256,7 @@ static void put_plan(FILE *f, const pl_run *run, const char *name, labels *l)
         plan_program_note(run, note, sizeof note));
     fprintf(f, "\"again\":%.4g,\"last_step\":%lld,\n", 100 * plan_recompute_share(run),
             pl_run_phase_count(run) > 0
-                ? 0LL /* told by the events of the phases */
+                ? 0LL /* from the events of the phases */
                 : (long long)pl_config_int(pl_run_config(run), "train.steps"));
     put_memory(f, run);
     put_levels(f, run);

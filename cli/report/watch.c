@@ -1,8 +1,8 @@
 /* watch.c - see watch.h.
  *
  * One thread does everything: it runs the library's loop, and between two rounds closes connections
- * that are too old. A connection serves one request (Connection: close), so its age bounds a client
- * that sends or reads slowly, whatever it does meanwhile.
+ * that are too old. A connection serves one request (Connection: close), so its age also bounds a
+ * client that sends or reads slowly.
  */
 #include "watch.h"
 

@@ -17,7 +17,7 @@ typedef struct phase_row {
 /* Plans the phases from number `from` on, repeated ones once. The caller frees *rows. Prints an
  * error on failure. */
 pl_status phases_plan(const cli_args *a, const char *memory, int from, phase_row **rows, int *n);
-/* In a program that phases_plan executed: plans the one phase, writes the answer and exits.
+/* In a program that phases_plan executed: plans this phase only, writes the result and exits.
  * Otherwise returns. Call it after the command line is parsed. */
 void phases_answer(const cli_args *a, const char *memory);
 /* Returns the row with the largest plan; of equal plans the first. */

@@ -5,7 +5,7 @@
  * K/km), cells grow with the depth of the boundary layer, the layer lies nearer to the camera (a
  * larger scale, and a faster drift from frame to frame), and clouds cool the sea in their shadow,
  * which falls h*tan(zenith) away from the sun. The sea's temperature, the cover, the lapse rate and
- * how much of the sea shines through the cloud vary too, so no single pixel tells the height.
+ * how much of the sea shines through the cloud vary too, so no single pixel determines the height.
  */
 #include "cloud.h"
 #include "recipes/mix.h"

@@ -11,7 +11,7 @@
  *     flow      encode without gradient, noise, velocity                                optim_flow
  *
  * vae.on, gan.on and flow.on select the programs. Without the autoencoder the flow is the training
- * program. Each side in `resolutions` adds the autoencoder's programs once more at that size,
+ * program. Each side in `resolutions` adds another copy of the autoencoder's programs at that size,
  * before the others.
  *
  * Corrected, unless seed_compat is set: instance noise reaches the discriminator, adaptive weights

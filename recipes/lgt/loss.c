@@ -5,9 +5,9 @@
  *
  * s is the mean of the wanted styles' weights. The velocity term has the wanted style, also where
  * the label is dropped and the ODE runs with the average style. The first step's evaluation serves
- * both where the styles cannot differ; otherwise the velocity is evaluated once more, of which the
- * encoder, which sees no style, is shared. All evaluations are differentiated; each is a scope,
- * which `checkpointing: blocks` recomputes.
+ * both where the styles cannot differ; otherwise the velocity is evaluated a second time; both
+ * evaluations share the encoder, which does not read the style. All evaluations are differentiated;
+ * each is a scope, which `checkpointing: blocks` recomputes.
  */
 #include "lgt.h"
 
@@ -39,7 +39,7 @@ static pl_val velocity(pl_nn *m, const lgt_config *c, const lgt_batch *b, pl_val
     return v;
 }
 
-/* Velocity of the velocity term: from the first step's maps, in a style of its own. */
+/* Velocity of the velocity term: from the first step's maps, in a different style. */
 static pl_val velocity_apart(pl_nn *m, const lgt_config *c, const lgt_batch *b,
                              const lgt_features *maps)
 {

@@ -2,12 +2,12 @@
  *
  *     inputs: {attention_mask: 1, position_ids: range, img_ids: ids.npy}
  *
- * An input without a batch (a scalar, positions that all samples share) must have such a value;
- * an input with a batch may have one. The value is known when the graph is built, so shapes may
- * depend on it. The compiled program has no such input: data.path and --input do not supply it.
+ * An input without a batch (a scalar, positions that all samples share) must have such a value; an
+ * input with a batch may have one. The value is known when the graph is built, so shapes may depend
+ * on it. The compiled program has no such input: data.path and --input do not supply it.
  *
  * A file is searched from the current folder, then beside the model. Its array has the shape of the
- * input, or of one row of it, which then stands for every sample. Dynamic dimensions that only the
+ * input, or of one row of it, which is then used for every sample. Dynamic dimensions that only the
  * file knows get their sizes from the array.
  */
 #include "onnx.h"

@@ -2,7 +2,7 @@
  *
  * Pictures go through the reader that evaluations use, into input "image" of the main program.
  * Arrays go to the program "arrays", whose inputs are those of the model. Results are the model's
- * outputs as .npy files, or, where the model tells classes apart, a CSV file with their names.
+ * outputs as .npy files, or, if the model predicts classes, a CSV file with their names.
  */
 #include "onnx.h"
 
@@ -195,7 +195,7 @@ static bool result_type(const job *j, const char *name, pl_type *t)
     return rows;
 }
 
-/* Slashes of names cannot stand in a file's name. */
+/* A file's name cannot have the slashes of output names. */
 static const char *file_of(const job *j, const char *output, char *buf, size_t cap)
 {
     if (j->single) return NULL;

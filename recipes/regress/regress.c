@@ -80,7 +80,7 @@ static pl_val loss_of(const pl_config *c, pl_graph *g, pl_val out, pl_val target
     return pl_mean(g, each, PL_AXES_ALL, false);
 }
 
-/* Tells the model file what the columns of the table are. */
+/* Adds the columns of the table to the model file. */
 static pl_status state_table(pl_builder *b, const regress_table *t)
 {
     char *text = regress_table_text(t);

@@ -1,6 +1,6 @@
-/* predict.c - masks of new pictures: for each picture a PNG of its own size, with the numbers of
- * the masks that the network was trained on (data.mask_values). Logits are interpolated between
- * the pixels of the network before the largest is taken, so that edges stay smooth.
+/* predict.c - masks of new pictures: for each picture a PNG of the same size, with the numbers of
+ * the masks that the network was trained on (data.mask_values). Logits are interpolated between the
+ * pixels of the network before the largest is taken, so that edges stay smooth.
  */
 #include "segment.h"
 

@@ -28,7 +28,7 @@ static const pl_naming unet_namings[] = {
 /* ---- the authors' checkpoint ------------------------------------------------------------ */
 enum { TIMES = 1000 };
 
-/* The authors' program takes alphas_cumprod in f32 and computes all tables anew from it, in f32;
+/* The authors' program takes alphas_cumprod in f32 and recomputes all tables from it, in f32;
  * tables that use alphas_cumprod_prev in f64. */
 bool sr_schedule(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *type, void *data)
 {
@@ -45,7 +45,7 @@ bool sr_schedule(const pl_config *c, int i, char name[PL_TENSOR_NAME], pl_type *
                                         "posterior_mean_coef1",
                                         "posterior_mean_coef2"};
     const double lo = sqrt(0.00085), hi = sqrt(0.012), step = (hi - lo) / (TIMES - 1);
-    float *out = data, given = 1, left = 1; /* alphas_cumprod as given, and anew */
+    float *out = data, given = 1, left = 1; /* alphas_cumprod as given, and recomputed */
     double exact = 1;
     (void)c;
     if (i < 0 || i >= (int)(sizeof names / sizeof *names)) return false;
@@ -125,7 +125,7 @@ const pl_weights sr_weights[] = {
     {NULL, NULL, NULL},
 };
 
-/* A file that cannot be read has none: reading its weights tells why. */
+/* A file that cannot be read has none: reading its weights reports the reason. */
 static bool has_fusion(const char *path)
 {
     pl_tensors *t;

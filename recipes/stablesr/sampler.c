@@ -1,9 +1,9 @@
 /* sampler.c - from a noisy latent to a clean one, in few of the 1000 times of training.
  *
  * At time t a latent is x = sqrt(a) clean + sqrt(1-a) noise, a = sr_signal(t). Spaced sampling (the
- * authors': as guided diffusion does it) treats the chosen times as a schedule of its own, with
- * beta = 1 - a / a of the time before. DDPM draws from the posterior of the latent at the time
- * before; DDIM goes there with the same clean latent and noise.
+ * authors': as guided diffusion does it) treats the chosen times as a separate schedule, with beta
+ * = 1 - a / a of the time before. DDPM draws from the posterior of the latent at the time before;
+ * DDIM goes there with the same clean latent and noise.
  */
 #include "predict.h"
 

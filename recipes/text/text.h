@@ -16,7 +16,7 @@ typedef struct text_sizes {
 pl_status text_sizes_of(const pl_config *c, text_sizes *s);
 /* The vocabulary of data.vocabulary, or bytes. The caller closes it. */
 pl_status text_tokens_open(const pl_config *c, pl_tokens **out);
-/* Tells the model file which tokens its numbers mean. */
+/* Adds the vocabulary to the model file. */
 void text_state_facts(pl_builder *b, const text_sizes *s);
 /* model.c: tokens [B,T] to logits [B,T,V]; which: numbers [B] of the positions to compute logits
  * for, then [B,V]; PL_NO_VAL: all positions. */

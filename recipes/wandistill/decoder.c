@@ -2,11 +2,11 @@
  *
  *     latent (B,F,H,W,C) -> frames (B,1+4(F-1),8H,8W,3), with the published sizes
  *
- * Convolutions over time are causal: a frame depends on itself and on the two frames before it.
- * So the graph decodes one frame of the latent after the other, and each convolution keeps the
- * last two frames of its input for the next one: the memory of activations does not grow with F.
- * A level that doubles the frames leaves the first frame of the video single, and its convolution
- * over time never sees that frame: zeros stand in its place.
+ * Convolutions over time are causal: a frame depends on itself and on the two frames before it. So
+ * the graph decodes one frame of the latent after the other, and each convolution keeps the last
+ * two frames of its input for the next one: the memory of activations does not grow with F. A level
+ * that doubles the frames leaves the first frame of the video single, and its convolution over time
+ * never sees that frame: zeros replace it.
  *
  * Slots have the names of Wan's own file, below "vae.". A single frame (a picture) uses the last of
  * the three slices of a kernel, and no convolution that doubles frames.

@@ -125,7 +125,7 @@ pl_val wan_teacher(pl_nn *m, const wan_config *c, pl_val latents, pl_val t, pl_v
     pl_type grid = pl_val_type(g, x);
     int64_t f = grid.dim[1], h = grid.dim[2], w = grid.dim[3];
     x = pl_reshape(g, x, PL_DIMS(b, f * h * w, d));
-    /* dtype of angles, whatever the weights are */
+    /* dtype of angles, for every type of weights */
     pl_dtype fine = m->dtype == PL_F64 ? PL_F64 : PL_F32;
     /* exp(-log(10000) k/n) in f32, as diffusers computes it: a power rounds otherwise, and times up
      * to 999 multiply the difference */

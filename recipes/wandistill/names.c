@@ -75,8 +75,8 @@ static const pl_naming student_namings[] = {
     {.name = NULL},
 };
 
-/* The authors' checkpoint holds the student alone: the teacher has a key of its own, and the two
- * projections between student and teacher begin anew. */
+/* The authors' checkpoint holds the student alone: the teacher has a separate key, and the two
+ * projections between student and teacher start with random values. */
 const pl_start wan_start = {.missing = "teacher.*,lift.*,project.*", .naming = student_namings};
 
 /* ---- `export --as authors` ---------------------------------------------------------------- */

@@ -36,7 +36,7 @@ static pl_val columns_of(pl_nn *m, const char *teacher, int64_t columns)
     return pl_scale(g, x, sqrt((double)t.dim[1] / (double)columns));
 }
 
-/* The first rows; PL_NO_VAL: there are fewer, and zeros are not to stand for them. */
+/* The first rows; PL_NO_VAL: there are fewer; they must not be filled with zeros. */
 static pl_val rows_of(pl_graph *g, pl_val x, int64_t rows, bool padded)
 {
     int64_t has = pl_val_type(g, x).dim[0];

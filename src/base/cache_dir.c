@@ -63,7 +63,7 @@ bool pl_cache_trusts(const char *path)
     if (lstat(path, &s) != 0) return true;
     if (!S_ISREG(s.st_mode) || !is_own(&s)) return false;
     bool closed = folder_of(path, folder, sizeof folder) && stat(folder, &f) == 0 &&
-                  !(f.st_mode & 077); /* nobody else can open the file, whatever its mode */
+                  !(f.st_mode & 077); /* no other user can open the file, with any mode */
     return closed || !(s.st_mode & 022);
 }
 

@@ -110,7 +110,7 @@ static atomic_bool decimal;
 
 void pl_str_bytes_follow(uint64_t typed)
 {
-    /* 35.2 MB are 34375 KiB too, which nobody types. */
+    /* 35.2 MB are also 34375 KiB, a number that nobody types. */
     static const uint64_t ten[] = {1000000000, 1000000, 10000}, two[] = {1 << 30, 1 << 20, 1 << 20};
     for (int i = 0; i < 3; i++)
         if (typed && typed % ten[i] == 0 && typed % two[i] != 0) {

@@ -270,7 +270,7 @@ static int status_file(void)
 /* A field of it in KiB; 0 if absent. Uses no stdio, so it allocates nothing. */
 static size_t proc_status_kib(const char *field)
 {
-    char buf[4096]; /* the sizes stand in the first lines */
+    char buf[4096]; /* the sizes are in the first lines */
     int fd = status_file();
     if (fd < 0) return 0;
     ssize_t n = pread(fd, buf, sizeof buf - 1, 0);
@@ -307,8 +307,8 @@ typedef struct mapping {
     bool code; /* of a file, private, cannot be written */
 } mapping;
 
-/* Reads one line of smaps. A mapping with private pages of its own (relocated constants, a
- * breakpoint) stays as it is: MADV_DONTNEED would replace them by those of the file. */
+/* Reads one line of smaps. A mapping with private pages (relocated constants, a breakpoint) is not
+ * changed: MADV_DONTNEED would replace them by those of the file. */
 static void drop_by_line(const char *line, mapping *m)
 {
     char *at;

@@ -57,16 +57,17 @@ uint64_t pl_sys_now_ns(void); /* monotonic */
 uint64_t pl_sys_waited_ns(void);
 int pl_sys_cores(void);        /* that this process may use: affinity and CPU quota; at least 1 */
 size_t pl_sys_rss_bytes(void); /* resident set now */
-/* Returns $HOME, or NULL when it names no folder. A missing folder is not made: the home of a service
- * is often /nonexistent, which must not exist. */
+/* Returns $HOME, or NULL when it names no folder. A missing folder is not made: the home of a
+ * service is often /nonexistent, which must not exist. */
 const char *pl_sys_home(void);
 size_t pl_sys_mapped_bytes(void); /* address space in use, as RLIMIT_AS counts it */
 size_t pl_sys_data_bytes(void);   /* private writable mappings, as RLIMIT_DATA counts them */
 size_t pl_sys_anon_bytes(void);   /* resident set now, without pages of files */
 /* Returns memory that the allocator holds free to the system. */
 void pl_sys_trim(void);
-/* Gives back the resident pages of code and constants of the program and its libraries. The kernel
- * maps a page again when the program touches it, from the file cache, without reading a disk. */
+/* Returns to the kernel the resident pages of code and constants of the program and its libraries.
+ * The kernel maps a page again when the program touches it, from the file cache, without reading a
+ * disk. */
 void pl_sys_drop_code(void);
 size_t pl_sys_peak_rss_bytes(void); /* high-water mark of the process */
 /* The high-water mark when this program, or the library with it, was loaded: the loader touches
@@ -94,7 +95,7 @@ typedef struct pl_cgroup {
 /* self: a file like /proc/self/cgroup; root: a folder like /sys/fs/cgroup. */
 void pl_cgroup_read(const char *self, const char *root, pl_cgroup *out);
 /* The limits of this process, read once. The environment variable PLIMSOLL_CGROUP names a folder
- * whose entries `self` and `fs` stand for the two, for tests. */
+ * whose entries `self` and `fs` replace the two paths, for tests. */
 const pl_cgroup *pl_cgroup_own(void);
 /* Bytes that the processes of the group with the memory limit hold, without file contents that the
  * kernel may drop; 0: unknown, or no limit. Opens its files once and allocates nothing. */

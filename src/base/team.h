@@ -5,7 +5,7 @@
  * ends. Between loops a worker spins for a few microseconds and then sleeps; a loop for fewer
  * workers leaves the others asleep.
  *
- * libgomp ends threads when a loop is smaller than the one before and starts them again for the
+ * libgomp ends threads when a loop is smaller than the previous loop and starts them again for the
  * next: hundreds of times in a step, because oneDNN chooses a size for every kernel, and each costs
  * time and memory. So the program (src/program/openmp.c) defines the few entry points of libgomp
  * that oneDNN calls: loops that begin in the served library run on the team, all others are passed

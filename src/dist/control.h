@@ -14,9 +14,9 @@
  *
  * The world ends at the first of these: a rank's `fail`; a connection that closes without `bye`; a
  * rank that is silent for longer than the limit; a message of a rank that does not verify. The hub
- * then tells all ranks to end, waits until they are gone, and reports the first cause last. A rank
- * that does not hear the hub within the limit ends by itself. On both sides, time during which the
- * listener was suspended is ignored.
+ * then sends all ranks the order to end, waits until they have ended, and reports the first cause
+ * last. A rank that does not hear the hub within the limit ends by itself. On both sides, time
+ * during which the listener was suspended is ignored.
  */
 #ifndef PL_DIST_CONTROL_H
 #define PL_DIST_CONTROL_H
@@ -46,7 +46,7 @@ void pl_hub_set_key(pl_hub *h, const pl_key *key);
 /* Draws a key where keyed hashes can be computed, and sets it; else the hub stays without. */
 pl_status pl_hub_draw_key(pl_hub *h) PL_MUST_USE;
 void pl_hub_where(const pl_hub *h, pl_control_at *out);
-void pl_hub_set_limit(pl_hub *h, double seconds); /* the ranks' lines tell it */
+void pl_hub_set_limit(pl_hub *h, double seconds); /* known from the ranks' lines */
 void pl_hub_set_home(pl_hub *h, int rank);        /* the hub is in this rank's process */
 /* Serves the ranks for a moment; true when the world has ended. */
 bool pl_hub_tend(pl_hub *h, int milliseconds);
@@ -59,7 +59,7 @@ bool pl_hub_has_reports(const pl_hub *h);
 /* Returns what ended the world, for users; "" when all ranks said bye. code: the exit code of this
  * process. */
 const char *pl_hub_verdict(const pl_hub *h, int *code);
-bool pl_hub_met(const pl_hub *h); /* every rank has come, whatever became of it */
+bool pl_hub_met(const pl_hub *h); /* every rank has connected, even if it has ended since */
 /* Returns whether a rank has reported anything beyond its start (PL_CONTROL_START). */
 bool pl_hub_begun(const pl_hub *h);
 /* Ranks that have said bye. */

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Writes to an output. Gives up when nobody reads from the output after the launcher has ended.
- * Returns false if the output is to be left: its reader has ended, or it fails. */
+/* Writes to an output. Gives up when the output has no reader after the launcher has ended. Returns
+ * false if the output is to be left: its reader has ended, or it fails. */
 static bool copy_bytes(int output, const char *bytes, size_t n, pid_t launcher)
 {
     enum { LOOK_MS = 100, PATIENCE_MS = 2000 };

@@ -1,5 +1,5 @@
-/* copier.h - passes on what mpirun writes, through a process of its own. mpirun crashes when the
- * program that reads its output has ended; the copier tells the launcher instead (SIGPIPE). */
+/* copier.h - passes on the output of mpirun, through a separate process. mpirun crashes when the
+ * program that reads its output has ended; the copier informs the launcher instead (SIGPIPE). */
 #ifndef PL_DIST_COPIER_H
 #define PL_DIST_COPIER_H
 
@@ -16,8 +16,8 @@ void pl_copier_begin(pl_copier *c);
 void pl_copier_use(const pl_copier *c);
 /* After fork, in the launcher: closes its ends of the pipes. */
 void pl_copier_started(pl_copier *c);
-/* Waits until the last bytes of mpirun are copied; not longer than 2 s for an output that nobody
- * reads. */
+/* Waits until the last bytes of mpirun are copied; not longer than 2 s for an output without a
+ * reader. */
 void pl_copier_end(pl_copier *c);
 
 #endif

@@ -5,12 +5,12 @@
  * ranks through the control channel, and all ranks stop at the end of the same step. A signal that
  * arrives from several sides within a moment (torchrun signals all its processes) counts as one.
  *
- * No process stays when the one that started it has ended: the kernel signals mpirun when this
- * process ends, and kills each rank when mpirun ends. That holds for suspended processes, too: a
- * stop continues mpirun and the ranks, the guard continues this process when mpirun has ended, and
- * the kernel continues processes of torchrun when torchrun ends.
+ * No process survives the process that started it: the kernel signals mpirun when this process
+ * ends, and kills each rank when mpirun ends. That holds for suspended processes, too: a stop
+ * continues mpirun and the ranks, the guard continues this process when mpirun has ended, and the
+ * kernel continues processes of torchrun when torchrun ends.
  *
- * mpirun writes into pipes, and a process of its own copies them to the outputs of this process:
+ * mpirun writes into pipes, and a separate process copies them to the outputs of this process:
  * mpirun crashes when the program that reads its output has ended.
  */
 #include "base/str.h"
@@ -162,7 +162,7 @@ static bool has_mpirun(pid_t mpirun)
     return false;
 }
 
-/* A rank ends with mpirun, whatever ends mpirun. PARENT names mpirun where this program started it:
+/* A rank ends with mpirun, for any reason. PARENT names mpirun where this program started it:
  * mpirun may have ended before this process began. */
 static void die_with_mpirun(void)
 {
@@ -228,7 +228,7 @@ typedef struct guard {
 } guard;
 
 /* Nobody waits for a run whose mpirun has ended but the program that started the launcher: a
- * launcher that is suspended goes on, and reports the exit code. */
+ * suspended launcher continues, and reports the exit code. */
 static void continue_launcher(pid_t launcher, pid_t mpirun)
 {
     char name[32], state;
@@ -248,7 +248,7 @@ static _Noreturn void keep_guard(pid_t launcher, pid_t mpirun, int line)
     sigprocmask(SIG_SETMASK, &all, NULL);
     prctl(PR_SET_NAME, "plimsoll-guard");
     setpgid(0, 0);
-    dup2(line, 0); /* nobody waits for the end of an output that this process has */
+    dup2(line, 0); /* no reader waits for the end of an output that this process has */
     for (int fd = 1; fd < 1024; fd++) close(fd);
     struct pollfd open = {.fd = 0, .events = POLLIN};
     while (poll(&open, 1, LAUNCHER_MS) <= 0 || read(0, &byte, 1) != 0)
@@ -320,8 +320,8 @@ static void pass_stop(pl_hub *hub, passed *p, uint64_t now)
     p->decided = true;
 }
 
-/* Ctrl-Z reaches this process alone. Ranks that go on would end, because they hear nothing from it.
- * The default action suspends this process, unless no shell could continue it. */
+/* Ctrl-Z reaches this process alone. Ranks that continue would end, because they get no message
+ * from it. The default action suspends this process, unless no shell could continue it. */
 static void suspend(const pl_hub *hub, int ranks, pid_t mpirun)
 {
     kill(mpirun, SIGSTOP);
@@ -338,7 +338,8 @@ static void suspend(const pl_hub *hub, int ranks, pid_t mpirun)
 static void pass_signals(pl_hub *hub, int ranks, pid_t mpirun, passed *p)
 {
     uint64_t now = pl_sys_now_ns();
-    if (p->parent && getppid() != p->parent) { /* torchrun has ended: nobody waits for the ranks */
+    /* torchrun has ended: no process waits for the ranks */
+    if (p->parent && getppid() != p->parent) {
         p->parent = 0;
         note_signal(SIGTERM);
     }
@@ -490,7 +491,7 @@ static bool is_own(int fd, pid_t *pid)
     return own;
 }
 
-/* Tells a follower the exit code, also one that is suspended. */
+/* Sends the exit code to a follower, even to a suspended one. */
 static void tell(int peer, pid_t pid, int code)
 {
     unsigned char byte = (unsigned char)code;
@@ -576,7 +577,7 @@ pl_status pl_ranks_start(int asked_ranks, char **argv, int *code)
             "torchrun started %d of %d ranks on this machine: across machines, start them with "
             "mpirun or srun",
             env.local_size, env.size);
-        prctl(PR_SET_PDEATHSIG, SIGCONT); /* if suspended, it goes on when torchrun ends */
+        prctl(PR_SET_PDEATHSIG, SIGCONT); /* if suspended, it continues when torchrun ends */
         return env.rank == 0 ? lead(env.size, argv, code) : follow(code);
     }
     if (env.launcher && strcmp(env.launcher, "mpirun") == 0) die_with_mpirun();

@@ -89,8 +89,8 @@ static pl_status find_hub(pl_world *w)
     return given && pl_control_parse(given, &at) ? open_line(w, &at) : PL_OK;
 }
 
-/* What a rank says of its secret. The fingerprint tells whether two ranks have the same secret, and
- * nothing about the secret. */
+/* What a rank says of its secret. The fingerprint shows whether two ranks have the same secret, and
+ * reveals nothing about the secret. */
 typedef struct secret_note {
     bool here;
     uint8_t fingerprint[PL_TAG_BYTES];

@@ -305,7 +305,7 @@ typedef struct document {
     size_t len;
     char *owned; /* text read from a file */
     bool file;
-    dev_t device; /* of a file: its identity, whatever its path */
+    dev_t device; /* of a file: its identity, for every path to it */
     ino_t inode;
     const struct document *parent; /* the document that extends this one */
     const pl_yaml *root;

@@ -2,7 +2,7 @@
  * is not.
  *
  * Getters return values, so that model code has no check per line. A recipe that misspells a key
- * cannot go on: its call ends by a jump to the engine's guard, and the engine reports the key.
+ * cannot continue: its call ends by a jump to the engine's guard, and the engine reports the key.
  */
 #include "io/config_int.h"
 

@@ -368,7 +368,8 @@ void pl__text_format(const char *t, pl_str *out)
         pl_json_quote(out, t, strlen(t));
 }
 
-/* In the unit that leaves the smallest number. 22.4 MB are 21875 KiB, too, which nobody types. */
+/* In the unit that leaves the smallest number. 22.4 MB are also 21875 KiB, a number that nobody
+ * types. */
 static void format_size(int64_t bytes, pl_str *out)
 {
     static const char *const units[2][5] = {{"", "KiB", "MiB", "GiB", "TiB"},

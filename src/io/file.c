@@ -174,7 +174,7 @@ pl_status pl_file_writer_commit(pl_file_writer *w)
     int err = fsync(w->fd) != 0 ? errno : 0;
     if (close(w->fd) != 0 && !err) err = errno;
     w->fd = -1;
-    w->failed = true; /* whatever happens below, nothing more can be written */
+    w->failed = true; /* from here on nothing more can be written, even if the code below fails */
     if (!err && rename(w->temp, w->path) != 0) err = errno;
     PL_FAIL_IF(err, PL_ERR_IO, "cannot write %.300s: %s", w->path, strerror(err));
     w->committed = true;

@@ -1,6 +1,6 @@
 /* file_sum.c - checksums inside files, read and compared; the contract is in file.h.
  *
- * Two formats carry one. The digits stand at a fixed offset, after bytes that only this program
+ * Two formats carry one. The digits are at a fixed offset, after bytes that only this program
  * writes in this order:
  *
  *     safetensors   8 bytes of length, {"__metadata__":{"plimsoll.xxh64":"DIGITS"

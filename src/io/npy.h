@@ -18,7 +18,7 @@ typedef struct pl_npy pl_npy;
 pl_status pl_npy_open(const char *path, pl_npy **out) PL_MUST_USE;
 /* An array of an .npz file, by its name in numpy.savez. Compressed archives are refused. */
 pl_status pl_npy_open_member(const char *path, const char *array, pl_npy **out) PL_MUST_USE;
-/* data is borrowed until close; name stands for the path in messages. */
+/* data is borrowed until close; `name` replaces the path in messages. */
 pl_status pl_npy_open_memory(const void *data, size_t len, const char *name,
                              pl_npy **out) PL_MUST_USE;
 void pl_npy_close(pl_npy *a);

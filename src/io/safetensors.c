@@ -1,5 +1,5 @@
 /* safetensors.c - the reader; the writer is st_writer.c. The rules S1..S7 are in safetensors.h.
- * Files of PyTorch are told apart by their first bytes; tensors/pt.c reads them.
+ * Files of PyTorch are recognised by their first bytes; tensors/pt.c reads them.
  *
  * A header may have 100 MB and a million entries, and a JSON tree of it would take ten times that.
  * So a small scanner that knows only strings and brackets splits the header into the members of its
@@ -164,8 +164,8 @@ static pl_status parse_dtype(const char *tag, const json_t *v, pl_st_tensor *t)
     PL_FAIL(PL_ERR_FILE, "%s: unknown dtype \"%.40s\"", tag, name);
 }
 
-/* S6. A zero among the dimensions makes the product 0 whatever the others are, and the others
- * stay below 2^48, so no product wraps unseen. */
+/* S6. A zero among the dimensions makes the product 0, and the others stay below 2^48, so no
+ * product wraps unseen. */
 static pl_status check_bytes(const char *tag, const pl_st_tensor *t)
 {
     uint64_t bits = (uint64_t)dtype_rows[t->dtype].bits;

@@ -77,7 +77,7 @@ typedef struct pl_st_tensor {
  * ("state_dict.conv.weight"); its numbers and texts are metadata, named in the same way. */
 
 pl_status pl_st_open(const char *path, pl_st_reader **out) PL_MUST_USE;
-/* data is borrowed until close; name stands for the path in messages. */
+/* data is borrowed until close; `name` replaces the path in messages. */
 pl_status pl_st_open_memory(const void *data, size_t len, const char *name,
                             pl_st_reader **out) PL_MUST_USE;
 void pl_st_close(pl_st_reader *r);

@@ -5,8 +5,8 @@
  * all of which are read; a folder without either is searched for PyTorch's *.bin, *.pt, *.pth and
  * *.ckpt. Of a folder with variants (x.fp16.safetensors beside x.safetensors, with the same
  * tensors, and likewise indexes) the plain file is read. A tensor that is in two other files, or
- * that an index promises and its file lacks, is PL_ERR_FILE, and the message names it. So is a file
- * whose bytes do not match its checksum (pl_st_verify).
+ * that an index lists and its file does not have, is PL_ERR_FILE, and the message names it. So is a
+ * file whose bytes do not match its checksum (pl_st_verify).
  */
 #ifndef PL_IO_ST_SET_H
 #define PL_IO_ST_SET_H

@@ -289,7 +289,7 @@ uint32_t pl_graph_widest(const pl_graph *g)
     return widest;
 }
 
-/* Nodes stand in topological order, so one backward walk finds the nodes that the effects need. */
+/* Nodes are in topological order, so one backward walk finds the nodes that the effects need. */
 void pl_graph_mark_needed(const pl_graph *g, bool *needed)
 {
     for (uint32_t n = g->n_nodes - 1; n >= 1; n--) {

@@ -1,6 +1,6 @@
 /* loss.c - losses in primitives; see plimsoll_nn.h. Reductions are means unless stated otherwise.
  *
- * A loss and its gradient are computed in f32 whatever the precision of the program: each function
+ * A loss and its gradient are computed in f32 in every precision of the program: each function
  * calls begin and end for that.
  */
 #include "nn/nn.h"
@@ -79,8 +79,8 @@ static pl_val row_weights(pl_graph *g, pl_val labels, pl_val rows, const pl_cros
     return pl_val_ok(weight) ? pl_mul(g, each, weight) : each;
 }
 
-/* The op reads logits as they are stored, in 16 bits too, and computes in f32; so it stands outside
- * the scope that asks for f32 operands. Logits of one dimension of rows are what the product before
+/* The op reads logits as they are stored, in 16 bits too, and computes in f32; so it is outside the
+ * scope that requires f32 operands. Logits of one dimension of rows are what the product before
  * gives: with a large vocabulary, product and loss are computed in chunks of these rows
  * (pass/chunk_rows.c). */
 pl_val pl_loss_cross_entropy_with(pl_graph *g, pl_val logits, pl_val labels, pl_cross_entropy o)

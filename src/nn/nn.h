@@ -106,7 +106,7 @@ void pl__nn_reduce(pl_nn *m, pl_grads *grads, bool parts);
 
 /* ---- optimizer.c ---- */
 /* Like pl_optim_accumulate and pl_optim_accumulated for a step of one micro-batch whose update is a
- * program of its own: accumulators are set, not added to, and are not cleared. */
+ * separate program: accumulators are set, not added to, and are not cleared. */
 void pl__optim_hand_over(pl_nn *m, const pl_grads *grads);
 void pl__optim_handed_over(pl_nn *m, const pl_optim *o, pl_grads *out);
 /* Replaces running statistics that differ between ranks by their means. */

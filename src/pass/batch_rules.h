@@ -12,9 +12,8 @@
  *
  * The position of the batch in a value is one number, `inner`: the elements from one sample to the
  * next in row-major order; a reshape keeps it. The batch's dimension may hold more than the batch:
- * an index there is (o*B + b)*w + i. inner 0 stands for a value that does not vary along a
- * dimension of several times the batch (a bias over the rows of B*T tokens): every layout is valid
- * for it.
+ * an index there is (o*B + b)*w + i. inner 0 means a value that does not vary along a dimension of
+ * several times the batch (a bias over the rows of B*T tokens): every layout is valid for it.
  *
  * Example: B = 4, N = 2, loss = sum(x*w)/4 with x[4,8] an input and w[8] a weight. x is EACH with
  * inner 8 and ratio 1; w is NONE; x*w is EACH; its sum over both dimensions is SUM with ratio 1;

@@ -7,7 +7,7 @@
  * never a budget: a recomputed node is computed by the same op, so every plan gives the same bits.
  *
  * Between the op and the tail's end every value has one reader, so nothing else sees these values;
- * readings of the same elements and casts between the op's type and f32 may stand between. The end
+ * readings of the same elements and casts between the op's type and f32 may be in between. The end
  * has the op's own type: a sum that must stay in f32 stays with its group. A reader that reads the
  * unrounded end in f32 reads the rounded end instead; the op's intermediate result is not rounded.
  * Three rules keep the replacement worth while:

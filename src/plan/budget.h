@@ -48,7 +48,7 @@ typedef struct pl_expanded_plan {
 } pl_expanded_plan;
 
 /* Starts with the keep-all plan. `how`: PL_CHECKPOINT_AUTO searches; PL_CHECKPOINT_BLOCKS runs the
- * segments that the model marks, whatever the budget; PL_CHECKPOINT_OFF never recomputes. */
+ * segments that the model marks, for every budget; PL_CHECKPOINT_OFF never recomputes. */
 pl_status pl_budget_new(const pl_budget_base *base, enum pl_checkpointing how,
                         pl_budget **out) PL_MUST_USE;
 void pl_budget_free(pl_budget *b); /* NULL is fine */
@@ -82,8 +82,8 @@ pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget) PL_MUST_USE;
 const pl_expanded_plan *pl_budget_plan(const pl_budget *b);
 
 /* Finds the smallest arena for which a plan is found; pl_budget_set finds a plan for it, in any
- * process. The search ends at a plan of at most `enough` bytes; 0: it goes to the smallest, however
- * long that takes. */
+ * process. The search ends at a plan of at most `enough` bytes; 0: it continues to the smallest,
+ * for as long as that takes. */
 pl_status pl_budget_minimum(pl_budget *b, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
 /* Sets a lower bound, quickly: no plan has a smaller arena. */
 pl_status pl_budget_bound(pl_budget *b, uint64_t *arena_bytes) PL_MUST_USE;

@@ -1,7 +1,8 @@
 /* budget_candidate.c - candidates: lists of units with repeats, and the known figures of each.
  *
  * The recompute planner answers a question (its budget, effort, start) with a list, which becomes a
- * candidate. A candidate has three figures, each more expensive to compute than the one before:
+ * candidate. A candidate has three figures, each more expensive to compute than the previous
+ * figure:
  *
  *   cost    of running the list: known at once
  *   peak    bytes alive at once, in-place reuse included: expand and replay (milliseconds)

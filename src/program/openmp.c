@@ -3,10 +3,10 @@
  *
  * Idea: the dynamic linker binds a library's calls to a definition in the executable before one in
  * another library. oneDNN is compiled for OpenMP and calls the five functions below (3.7 also
- * omp_set_num_threads, but only in its graph component, which nobody here uses). A loop that
+ * omp_set_num_threads, but only in its graph component, which Plimsoll does not use). A loop that
  * begins in the served library (pl_team_serve) runs on the calling thread's team (base/team.h); all
- * other loops go on to libgomp. Why: libgomp ends threads when a loop is smaller than the one
- * before and starts them again for the next. oneDNN chooses a size for every kernel, so that
+ * other loops are passed to libgomp. Why: libgomp ends threads when a loop is smaller than the
+ * previous loop and starts them again for the next. oneDNN chooses a size for every kernel, so that
  * happens hundreds of times in a step.
  *
  * Invariant: inside a loop of a team, worker number and count are the team's; everywhere else they

@@ -94,7 +94,7 @@ static pl_status run_beside(const pl_bound_unit *l, uint32_t n, pl_async *a, uin
 }
 
 /* Moves run on the threads of their channels; a unit waits for the moves that it needs. Where units
- * are timed, a move that nobody has waited for yet is timed with the run's end. */
+ * are timed, a move for which no unit has waited yet is timed with the run's end. */
 static pl_status run_with_moves(const pl_bound_unit *l, uint32_t n, pl_levels *levels, uint64_t *ns,
                                 uint32_t *failed)
 {

@@ -135,7 +135,7 @@ struct pl_session {
     char found[384]; /* the first value that was not finite; "": none */
 };
 
-/* Returns the address of a place of the program's plan; NULL: it is in a file, or is no place. */
+/* Returns the address of a place of the program's plan; NULL: it is in a file, or has no place. */
 void *pl_bound_address(const pl_session *s, const pl_bound_program *b, const pl_place *at);
 /* After unit i of a watched run: records the first value that is not finite. */
 pl_status pl_watch_unit(pl_session *s, const pl_bound_program *b, uint32_t i) PL_MUST_USE;

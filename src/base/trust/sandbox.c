@@ -36,7 +36,7 @@
 #ifndef MADV_COLLAPSE
 # define MADV_COLLAPSE 25
 #endif
-/* Sanitizers make system calls of their own. */
+/* Sanitizers make further system calls. */
 #if defined(__has_feature)
 # if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #  define SANITIZED

@@ -9,9 +9,9 @@
  *   other kernels    an iterator over an op descriptor     a kernel's descriptor moves on in place
  *
  * A layout is plain data of ours (pl_mdesc). oneDNN's own exist only while a call needs them, or
- * belong to the kernel that chose them. An offer is a kernel that oneDNN has for an operation:
- * `pd` is its descriptor, and pl_dnn_offer_next replaces the kernel by the one that oneDNN ranks
- * next.
+ * belong to the kernel that chose them. An offer is a kernel that oneDNN has for an operation: `pd`
+ * is its descriptor, and pl_dnn_offer_next replaces the kernel by the next kernel in oneDNN's
+ * ranking.
  */
 #ifndef PL_CPU_DNN_API_H
 #define PL_CPU_DNN_API_H

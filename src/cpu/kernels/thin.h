@@ -14,7 +14,7 @@
  *                     dw[o*K+k,:] = sum_q g[q, o*K+k] x[q,:]
  *
  * where q(p,k) = p*stride + k*dilation - pad; positions outside contribute nothing. Each function
- * works on one image, and sums each output element in one order whatever the number of threads.
+ * works on one image, and sums each output element in the same order for any number of threads.
  */
 #ifndef PL_CPU_THIN_H
 #define PL_CPU_THIN_H

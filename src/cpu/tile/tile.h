@@ -2,8 +2,8 @@
  *
  * Idea: instructions run one after the other over a tile of the space that is small enough for the
  * results to stay in the first caches, and tile follows tile. Memory is read once and written once
- * however many instructions there are. No code is generated: each instruction is a call of a
- * vectorised loop over the tile.
+ * for any number of instructions. No code is generated: each instruction is a call of a vectorised
+ * loop over the tile.
  *
  * Worked example: the group of fused.h, y = leaky_relu(x - mean) over [281600,64] and its column
  * sums, on one thread:
@@ -17,22 +17,21 @@
  *
  * Invariant (bits, M11 of docs/MEMORY.md): the value of an instruction depends on its operands'
  * values alone: not on the rest of the group, nor on tile boundaries, threads or instruction set.
- * Nothing is contracted.
- * bf16 and f16 instructions compute in f32 and round each result. The order of a reduction depends
- * on the sizes of the space, the mask and the kind of number (f32 class, f64, integer), after
- * neighbouring dims with the same mask bit have been merged and dims of size 1 dropped: [N,H,W,C]
- * over {0,1,2} gives the bits of [N*H*W,C] over {0}. A row reduction gives the bits of the edge
- * reduction over the same dims.
+ * Nothing is contracted. bf16 and f16 instructions compute in f32 and round each result. The order
+ * of a reduction depends on the sizes of the space, the mask and the kind of number (f32 class,
+ * f64, integer), after neighbouring dims with the same mask bit have been merged and dims of size 1
+ * dropped: [N,H,W,C] over {0,1,2} gives the bits of [N*H*W,C] over {0}. A row reduction gives the
+ * bits of the edge reduction over the same dims.
  *
  * Cost: one read of each operand and one write of each output, plus a call (some tens of
  * nanoseconds) for each instruction and tile.
  *
  * Numbers. Float sums accumulate in f64, moments as shifted sums in f64 whose parts are merged by
  * Chan's formula. Column sums of f32 accumulate in f32 over blocks of 32 rows, and blocks in f64:
- * the error is a few ulps of the terms' size, whatever the length of the column. Results are
- * rounded once to f32 (f64 for f64 values), then to the result's dtype. Integer sums wrap. Integer
- * DIV rounds towards zero; DIV and MOD by zero give 0. max and min give NaN when an element is NaN.
- * An empty sum is 0, an empty maximum -inf (or the smallest integer), empty moments are NaN.
+ * the error is a few ulps of the terms' size, for any length of the column. Results are rounded
+ * once to f32 (f64 for f64 values), then to the result's dtype. Integer sums wrap. Integer DIV
+ * rounds towards zero; DIV and MOD by zero give 0. max and min give NaN when an element is NaN. An
+ * empty sum is 0, an empty maximum -inf (or the smallest integer), empty moments are NaN.
  *
  * Rows are never split, so row reductions can feed later instructions: softmax, layer norm and
  * cross-entropy take one pass.

@@ -1,4 +1,4 @@
-/* tile_reduce.h - reductions in a fixed order, whatever the pieces of the space.
+/* tile_reduce.h - reductions in a fixed order, for any partition of the space.
  *
  * Idea: a reduction is planned from sizes and mask alone. Dims of size 1 are dropped and neighbours
  * with the same mask bit merged, which leaves runs that alternate between kept and reduced. One

@@ -40,7 +40,7 @@ typedef uint8_t raw_u8 __attribute__((vector_size(8)));
 #define MAX_S(a, x) ((((x) > (a)) | ((x) != (x))) ? (x) : (a))
 #define MIN_S(a, x) ((((x) < (a)) | ((x) != (x))) ? (x) : (a))
 
-/* A select on vectors by mask, since C compilers lack ?: on vectors. */
+/* A select on vectors by mask, since C compilers do not have ?: on vectors. */
 #define PICK_F(m, x, a) ((vf)(((vi)(m) & (vi)(x)) | (~(vi)(m) & (vi)(a))))
 #define PICK_I(m, x, a) (((m) & (x)) | (~(m) & (a)))
 #define VADD_F(a, x)    ((a) + (x))

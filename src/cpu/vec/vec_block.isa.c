@@ -1,8 +1,8 @@
 /* vec_block.isa.c - sums and moments down the columns of f32 rows, in blocks.
  *
  * The loop adds PL_VEC_BLOCK_ROWS rows of a column in f32, then adds the block's sum to an f64
- * total. The rounding error is the error of one block, whatever the length of the column. A loop
- * that converts each element to f64 would process half as many elements per instruction. Blocks are
+ * total. The rounding error is the error of one block, for any length of the column. A loop that
+ * converts each element to f64 would process half as many elements per instruction. Blocks are
  * counted from the first row of the caller's part. A call may stop inside a block; its sum then
  * waits in memory, with the same bits. Columns are independent, so the width of vectors does not
  * change the result.

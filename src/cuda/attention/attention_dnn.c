@@ -267,8 +267,8 @@ static shared_plan *find_or_make(const problem *p)
     return plans = s;
 }
 
-/* NULL: memory ran out, or cuDNN has nothing for the problem. A plan that nobody counts stays in
- * the table for the next caller. */
+/* NULL: memory ran out, or cuDNN has nothing for the problem. A plan without users stays in the
+ * table for the next caller. */
 static shared_plan *plan_get(const problem *p, bool count)
 {
     pthread_mutex_lock(&lock);

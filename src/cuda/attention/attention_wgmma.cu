@@ -136,7 +136,7 @@ static __device__ __forceinline__ void tell(int barrier, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/* Barriers in shared memory, which warps pass once a tile: each tells that it has come, and waits
+/* Barriers in shared memory, which warps pass once a tile: each signals its arrival, and waits
  * later. What a warp wrote to shared memory before `come` is visible to those who wait. */
 static __device__ __forceinline__ void barrier_begin(unsigned barrier, int warps)
 {

@@ -23,7 +23,7 @@ typedef struct axes {
     int64_t total;
 } axes;
 
-/* Adds an axis, innermost first; an axis that continues the one before is merged with it. */
+/* Adds an axis, innermost first; an axis that continues the previous axis is merged with it. */
 static void add_axis(axes *x, int64_t size, int64_t stride)
 {
     int last = x->n - 1;

@@ -9,7 +9,7 @@
  * A unit is some groups whose channels fill whole chunks of 16 bytes, or all channels of a first
  * layer; between two groups of a unit the filter is zero. A tile has ROWS results, of one or more
  * images. The patch of the input that its windows cover is copied to shared memory once. A chunk of
- * terms lies there at a constant distance from a pixel, whatever the pixel:
+ * terms lies there at a constant distance from a pixel, for every pixel:
  *
  *   groups        8 channels of one tap: the channels of a pixel lie side by side
  *   first layer   4 channels (3 and a zero) of two taps of a row: pixels lie 8 bytes apart, and

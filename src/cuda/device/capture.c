@@ -10,7 +10,7 @@
  *   stream:         wait for `came`    stage -> arena, record `taken`, graph,
  *                                      outputs -> mirror[side], record `done[side]`
  *
- * Moves between levels have streams of their own (move_streams.h), captured with the units.
+ * Moves between levels have separate streams (move_streams.h), captured with the units.
  *
  * In a graph a unit follows the units whose memory it needs (beside.h), not the unit before it in
  * the list: the GPU may run units beside each other. Before each unit, the capture sets the nodes

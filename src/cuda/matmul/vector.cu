@@ -276,7 +276,7 @@ static __global__ void __launch_bounds__(MOST_BLOCK)
     }
 }
 
-/* Lanes are outputs, warps take parts in turn. */
+/* Lanes are outputs; warps take alternate parts. */
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)
     add_parts(shape s, int64_t n_parts, const float *parts, const T *bias, T *y)

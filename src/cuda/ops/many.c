@@ -1,5 +1,5 @@
 /* many.c - which kernel calls may share a launch: see many.h. Calls that do nothing (values that
- * already lie at the destination of their copy) may stand between them. */
+ * already lie at the destination of their copy) may be between them. */
 #include "cuda/ops/many.h"
 #include "base/dtype.h"
 #include "rt/device.h"

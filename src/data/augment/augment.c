@@ -55,7 +55,7 @@ static void fall_back(pl_view *v, const pl_augment *a, int width, int height)
 }
 
 /* RandomResizedCrop of torchvision: ten tries of an area and a ratio, whose part lies on whole
- * pixels inside the image. Each try has a block of draws of its own. */
+ * pixels inside the image. Each try has a separate block of draws. */
 static void draw_resized(pl_view *v, const pl_augment *a, uint64_t seed, int64_t epoch,
                          int64_t sample, int width, int height)
 {
@@ -100,7 +100,7 @@ static void draw_erasing(pl_view *v, const pl_augment *a, draws *d)
     v->ey = y * (1 - v->eh);
 }
 
-/* Each operation has a block of draws of its own. */
+/* Each operation has a separate block of draws. */
 static void draw_rand_augment(pl_view *v, const pl_augment *a, uint64_t seed, int64_t epoch,
                               int64_t sample)
 {

@@ -72,7 +72,7 @@ static int pick(draws *d, const double *p, int n)
     return n - 1;
 }
 
-/* Draws an exponent: below 1 as often as above 1. */
+/* Draws an exponent: below and above 1 with the same probability. */
 static double exponent(draws *d, const double range[2])
 {
     bool below = uniform(d, 0, 1) < 0.5;

@@ -1,11 +1,11 @@
-/* image.h - encoded images to RGB bytes, in six formats that their first bytes tell apart.
+/* image.h - encoded images to RGB bytes, in six formats, recognised by their first bytes.
  *
  * Nothing is trusted: the size is read from the header and held against the limits before any pixel
- * is decoded, and a decoder writes into a buffer whose size it is told. What is converted: grey and
- * palette to RGB, 16 bits to 8, CMYK to RGB (as Adobe stores it, inverted), alpha is dropped, as
- * PIL's convert("RGB") does. What is refused, as PL_ERR_DATA with the reason: files that end early,
- * corrupt data, animations, sizes outside the limits, other formats. Messages do not name the file:
- * the caller, who knows it, puts it before them (pl__fail_prefix).
+ * is decoded, and a decoder gets the size of the buffer that it writes to. What is converted: grey
+ * and palette to RGB, 16 bits to 8, CMYK to RGB (as Adobe stores it, inverted), alpha is dropped,
+ * as PIL's convert("RGB") does. What is refused, as PL_ERR_DATA with the reason: files that end
+ * early, corrupt data, animations, sizes outside the limits, other formats. Messages do not name
+ * the file: the caller, who knows it, puts it before them (pl__fail_prefix).
  */
 #ifndef PL_DATA_IMAGE_H
 #define PL_DATA_IMAGE_H

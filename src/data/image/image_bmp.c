@@ -13,7 +13,7 @@
 # include <math.h>
 # include <string.h>
 
-/* told at the end of the file, of functions for other formats */
+/* reported at the end of the file, for functions of other formats */
 # pragma GCC diagnostic ignored "-Wunused-function"
 # pragma GCC diagnostic push
 # pragma GCC diagnostic ignored "-Wconversion"
@@ -45,7 +45,7 @@ static uint32_t number(const uint8_t *at, int bytes)
 /* Bytes: of the rows of a strip; before the pixels, of a file that is read in strips. */
 enum { STRIP = 1 << 18, MOST_HEAD = 1 << 16 };
 
-/* stb_image reads the rows that a file lacks as zeros. Rows are padded to 4 bytes. */
+/* stb_image fills missing rows of a file with zeros. Rows are padded to 4 bytes. */
 static bool is_whole(const uint8_t *b, size_t n, const pl_image_info *info)
 {
     if (n < 30) return false;

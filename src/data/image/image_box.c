@@ -182,7 +182,7 @@ pl_status pl__box_probe(struct pl_image_box *b, const void *bytes, size_t n,
     return PL_OK;
 }
 
-/* Copies a picture that nobody reads soon: past the caches, which the decoder needs. */
+/* Copies a picture that is not read soon: past the caches, which the decoder needs. */
 static void copy_past(uint8_t *to, const uint8_t *from, size_t n)
 {
 #ifdef __SSE2__

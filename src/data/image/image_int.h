@@ -4,9 +4,9 @@
 
 #include "data/image/image.h"
 
-/* The decoder of a format. All members are NULL where the build lacks the library; image.c then
- * calls nothing. here: whether the library can be opened. probe reads the header into info; the
- * caller checks sizes against the limits before it calls decode. */
+/* The decoder of a format. All members are NULL in a build without the library; image.c then calls
+ * nothing. here: whether the library can be opened. probe reads the header into info; the caller
+ * checks sizes against the limits before it calls decode. */
 typedef struct pl_image_codec {
     bool (*here)(void);
     pl_status (*probe)(const void *bytes, size_t n, pl_image_info *info);

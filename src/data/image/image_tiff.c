@@ -187,7 +187,7 @@ static pl_status tiff_probe(const void *bytes, size_t n, pl_image_info *info)
     return rc;
 }
 
-/* Opens a file whose size probe told. */
+/* Opens a file whose size is known from probe. */
 static pl_status open_again(memory *m, const pl_image_info *info, TIFF **out)
 {
     TIFF *t;

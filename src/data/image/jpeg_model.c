@@ -15,7 +15,7 @@
 enum { SIDE = 8, MACRO = 16 };
 
 /* The usual tables of ITU T.81, annex K; [v][u] is for vertical frequency v. The training programs
- * that this model stands for use them transposed. */
+ * that this model reproduces use them transposed. */
 static const uint8_t bright_steps[SIDE][SIDE] = {
     {16, 11, 10, 16, 24, 40, 51, 61},     {12, 12, 14, 19, 26, 58, 60, 55},
     {14, 13, 16, 24, 40, 57, 69, 56},     {14, 17, 22, 29, 51, 87, 80, 62},

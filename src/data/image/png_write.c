@@ -1,6 +1,6 @@
 /* png_write.c - see png_write.h. libspng encodes (libpng where its header is missing:
- * image_libpng.c). Rows go in and the bytes of the file come out in pieces: besides them only the
- * library's window of some hundred kibibytes is held, whatever the size of the picture. Level 1 of
+ * image_libpng.c). Rows go in and the bytes of the file come out in pieces: besides them, only the
+ * library's window of some hundred kibibytes is allocated, for any size of the picture. Level 1 of
  * zlib: a picture is written between two steps, and training waits for it. */
 #include "data/image/png_write.h"
 

@@ -109,9 +109,9 @@ static bool is_whole(pl_dtype d)
     return d == PL_U8 || d == PL_I32 || d == PL_I64;
 }
 
-/* A floating type is made of other floating types, bytes and bools, whole numbers of whole numbers
- * of another width. Whole numbers of 32 and 64 bits are not taken for floats: they are mostly class
- * numbers. */
+/* Other floating types, bytes and bools are converted to a floating type, whole numbers to whole
+ * numbers of another width. Whole numbers of 32 and 64 bits are not taken for floats: they are
+ * mostly class numbers. */
 static bool is_converted(pl_dtype have, pl_dtype want)
 {
     if (have == want) return false;
@@ -170,7 +170,7 @@ static pl_status open_shard(pl_array *a, shard *s, const char *input, const char
 }
 
 /* Whether all files together are small enough to read them before training. The files of a cache
- * are verified by its stamp, however large. */
+ * are verified by its stamp, at any size. */
 static bool is_small(const char *const *paths, int n)
 {
     int64_t bytes = 0;

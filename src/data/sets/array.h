@@ -3,9 +3,9 @@
  * A file is .npy (one array), .npz, .safetensors or .h5/.hdf5 (arrays by name; in HDF5 with
  * folders, "Product/Signal"), .csv (columns of numbers by name), or .bin (token_windows.h). Row i
  * of the column is row i of the files in the order given. Each row has the shape of a sample, apart
- * from dimensions of 1; f32 is made of f64, f16, bf16, bytes and bools, and whole numbers of other
- * widths are converted where they fit; numbers of HDF5 files and tables are converted from any
- * type. Reads may come from any thread. Problems are PL_ERR_DATA and name the file.
+ * from dimensions of 1; f64, f16, bf16, bytes and bools are converted to f32, and whole numbers to
+ * other widths if they fit; numbers of HDF5 files and tables are converted from any type. Reads may
+ * come from any thread. Problems are PL_ERR_DATA and name the file.
  *
  * In a table, input "x" is the column x; several numbers are the columns x0, x1, ... (also x_0,
  * x.0, from 0 or 1 on), the columns that `field` lists, "age+height", or else all columns that no
@@ -20,7 +20,7 @@ typedef struct pl_array pl_array;
 
 /* sample: type of a row; input: its name, for messages; field: its name in the files; others: the
  * fields of all inputs that read the same files, ends with NULL, for tables; NULL: none. */
-/* HDF5 arrays are read by processes of their own (sandbox.h); at most so many run at a time. */
+/* HDF5 arrays are read by separate processes (sandbox.h); at most so many run at a time. */
 enum { PL_HDF5_AWAKE = 16 };
 
 /* For fuzzers: no process tries a file before this one opens it. */

@@ -137,7 +137,7 @@ static pl_status read_type(pl_hdf5 *h, const char *field)
     return PL_OK;
 }
 
-/* An array whose numbers lie in other files would make the reader open whatever path the file
+/* An array whose numbers lie in other files would make the reader open any path that the file
  * names: such arrays are refused. */
 static pl_status check_inside(const pl_hdf5 *h, const char *field)
 {
@@ -270,8 +270,8 @@ static struct {
 } awake[PL_HDF5_AWAKE];
 static uint64_t reads;
 
-/* Requires the lock. Notes that the sandbox of the array runs; the one that was idle longest ends
- * where there are too many. */
+/* Requires the lock. Notes that the sandbox of the array runs; if there are too many, the process
+ * that was idle longest ends. */
 static void stay_awake(const pl_hdf5 *h)
 {
     int at = 0;

@@ -268,9 +268,9 @@ void pl_image_set_close(pl_image_set *s)
 }
 
 /* ---- room for large images ------------------------------------------------------------------ */
-/* The room is shared by all threads of a set. A thread that finds too little of it left gives back
- * what it has, with its pages, waits until all that it needs is free, and reads its file again:
- * nobody waits while it holds room that another thread waits for. */
+/* The room is shared by all threads of a set. A thread that finds too little of it left releases
+ * its share, with its pages, waits until the whole amount is free, and reads its file again. So no
+ * thread waits while it holds memory that another thread waits for. */
 /* Releases memory past `keep`. Pages that a sandbox shares are released for both. */
 void pl__image_shrink(const pl_image_range *r, size_t keep, size_t used)
 {

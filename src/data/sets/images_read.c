@@ -57,7 +57,7 @@ static pl_status read_head(pl_image_set *s, const pl_item *i, pl_image_thread *t
     return read_more(pl_item_path(s->items, i, path, sizeof path), t->file.at, most, n);
 }
 
-/* Returns the bytes of a file, at most `most`; `most` where the system does not tell. */
+/* Returns the bytes of a file, at most `most`; `most` if the system does not report it. */
 static size_t file_size(const pl_image_set *s, const pl_item *i, size_t most)
 {
     char path[4096];
@@ -68,7 +68,7 @@ static size_t file_size(const pl_image_set *s, const pl_item *i, size_t most)
     return bytes >= 0 && (uint64_t)bytes < most ? (size_t)bytes : most;
 }
 
-/* Bytes of a file that are read whatever its picture is: metadata, and small pictures. */
+/* Bytes of a file that are read for every picture: metadata, and small pictures. */
 enum { ANY_PICTURE = 16 << 20, PIXEL_BYTES = 8 };
 
 /* Returns how much of a large file its picture can need, by the first n bytes; more is padding or

@@ -10,7 +10,7 @@
  *            NAME<tab>CAPTION lines give captions; metadata may also give "label" (the name of a
  *            class, or its number) and "weight".
  *            DIR/train/images/x.jpg, DIR/train/masks/x.png, DIR/val/...   pictures and masks, for
- *            DIR/images/x.jpg, DIR/masks/x.png                            recipes that want masks
+ *            DIR/images/x.jpg, DIR/masks/x.png                            recipes with masks
  *   tar      a .tar, or a folder of them: WebDataset shards. Members with one name up to the first
  *            dot are one sample: the image, .txt (caption), .cls (class), .json ("caption", "text"
  *            or "prompt", "label"). Nothing is unpacked, so names like ../x are only names. The
@@ -75,7 +75,7 @@ typedef struct pl_items_opts {
     double eval_share;
     bool masks;        /* folders images/ and masks/ instead of classes */
     bool only_classes; /* list the classes; images only where the classes depend on them */
-    /* every image below the path, or the one that it names, without classes and subsets: all are
+    /* every image below the path, or the image at the path, without classes and subsets: all are
      * for evaluation */
     bool plain;
     pl_items_progress_fn progress;

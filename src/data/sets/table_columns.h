@@ -12,8 +12,8 @@ pl_status pl_table_part_open(const char *path, const char *field, const char *co
 void pl_table_part_close(pl_table_part *c);
 /* f64, the number of rows and then the sample's shape. */
 pl_type pl_table_part_type(const pl_table_part *c);
-/* Writes one row. PL_ERR_DATA, with the line: a field is no number, or not a whole one where dtype
- * wants that. */
+/* Writes one row. PL_ERR_DATA, with the line: a field is not a number, or not a whole number for an
+ * integer dtype. */
 pl_status pl_table_part_read(const pl_table_part *c, int64_t row, pl_dtype dtype,
                              void *to) PL_MUST_USE;
 

@@ -1,7 +1,7 @@
 /* pickle.c - see pickle.h.
  *
  * A stack machine: an opcode pushes a value, or takes values off the stack and pushes one. Marks
- * are positions in the stack and have a stack of their own. The memo holds values by number; the
+ * are positions in the stack and have a separate stack. The memo holds values by number; the
  * numbers are consecutive in genuine pickles, so a number above the bytes of the pickle is refused.
  */
 #include "io/tensors/pickle.h"

@@ -16,7 +16,7 @@ typedef struct pl_zip_member {
     const char *name;
     uint64_t header, bytes; /* offset of the local header; size */
     bool stored;            /* neither compressed nor encrypted */
-    uint32_t crc;           /* of its bytes; 0: PyTorch was told to leave it out */
+    uint32_t crc;           /* of its bytes; 0: PyTorch was configured to leave it out */
 } pl_zip_member;
 typedef struct pl_zip {
     pl_zip_member *member; /* by name */

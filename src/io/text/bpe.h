@@ -2,7 +2,7 @@
  * merged token, and the loop that merges a word. GPT-2's and CLIP's vocabularies use it.
  *
  * Vocabulary files write each byte as one printable character (GPT-2's table): printable Latin-1
- * characters stand for themselves, the others for the characters from U+0100 on, in order.
+ * bytes are the same characters, the others are the characters from U+0100 on, in order.
  *
  * Cost: a word of n tokens takes O(n^2) look-ups; words are short.
  */
@@ -28,7 +28,7 @@ void pl_bpe_add(pl_bpe *b, int32_t first, int32_t second, int32_t rank, int32_t 
 /* Merges the tokens of a word in place and returns how many are left. */
 int64_t pl_bpe_merge(const pl_bpe *b, int32_t *word, int64_t n);
 
-/* Returns the byte that a character of a vocabulary file stands for; -1: none. */
+/* Returns the byte of a character in a vocabulary file; -1: none. */
 int pl_bpe_byte_of(uint32_t c);
 /* Returns the character at text (n > 0 bytes) as a code point and sets *len to its bytes. A byte
  * that is not UTF-8 is one character. */

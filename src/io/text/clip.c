@@ -24,7 +24,7 @@
 enum { MOST_MERGES = 49152 - 256 - 2, MAX_WORD = 1 << 13, MAX_PAIR = 1024 };
 
 /* ---- vocabularies ------------------------------------------------------------------------- */
-/* Writes the character that stands for a byte. */
+/* Writes the character of a byte in a vocabulary file. */
 static size_t write_byte(int byte, char *to)
 {
     uint32_t c = (uint32_t)byte;

@@ -63,7 +63,7 @@ void pl_sentencepiece_close(pl_tokenizer *t);
 const char *pl_sentencepiece_missing(void);
 
 /* ---- helpers ------------------------------------------------------------------------------ */
-/* Adds a special token and returns its number; -1: the vocabulary lacks it. */
+/* Adds a special token and returns its number; -1: the vocabulary does not have it. */
 int32_t pl_tokenizer_special(pl_tokenizer *t, const char *text);
 /* Sets *out to the path of the first of the NULL-terminated names that is in the folder `path`, or
  * to `path` itself when it is a file. PL_ERR_DATA lists the names. */
@@ -72,7 +72,8 @@ pl_status pl_tokenizer_find(pl_tokenizer *t, const char *path, const char *const
 /* Sets *out to the path of `name` in the folder of the file. */
 pl_status pl_tokenizer_beside(pl_tokenizer *t, const char *file, const char *name,
                               const char **out) PL_MUST_USE;
-/* Reads the JSON file `name` in the folder of the file; *out is NULL if the folder lacks it. */
+/* Reads the JSON file `name` in the folder of the file; *out is NULL if the folder does not have
+ * it. */
 pl_status pl_tokenizer_read_beside(pl_tokenizer *t, const char *file, const char *name,
                                    struct json_t **out) PL_MUST_USE;
 

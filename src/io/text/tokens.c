@@ -119,7 +119,7 @@ const char *pl_tokens_text(const pl_tokens *t, int32_t token, size_t *n)
 }
 
 /* ---- vocabularies ------------------------------------------------------------------------- */
-/* The bytes of a token as a file writes it; a token with other characters stands for itself. */
+/* The bytes of a token as a file writes it; a token with other characters is its own text. */
 static pl_status text_of(pl_tokens *t, const char *written, token_text *out)
 {
     size_t n = strlen(written), len;

@@ -1,10 +1,10 @@
 /* wordpiece.c - BERT's tokenizer: the text is cleaned and cut at spaces and punctuation; every word
  * is taken apart into the longest tokens of the vocabulary, from the left.
  *
- * Cleaning drops control characters and makes every space a blank; Chinese characters are words of
- * their own; lower case drops accents (the characters of NFD that take no space). A word of which a
- * part is not in the vocabulary is one unknown token. The order of these steps, and the characters
- * that count as space or punctuation, follow the tokenizers library, which writes these files.
+ * Cleaning drops control characters and makes every space a blank; each Chinese character is a
+ * word; lower case drops accents (the characters of NFD that take no space). A word of which a part
+ * is not in the vocabulary is one unknown token. The order of these steps, and the characters that
+ * count as space or punctuation, follow the tokenizers library, which writes these files.
  */
 #include "base/str.h"
 #include "base/sys.h"
@@ -150,7 +150,7 @@ static bool is_punctuation(int32_t c)
     return pl_char_kind_of(c) == PL_CHAR_PUNCT;
 }
 
-/* Appends the text, cleaned and spread, as UTF-8: what the normal form is made of. */
+/* Appends the text, cleaned and spread, as UTF-8: the parts of the normal form. */
 static void clean(const pl_tokenizer *t, const int32_t *c, size_t n, pl_str *out)
 {
     char bytes[4];

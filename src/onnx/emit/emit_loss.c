@@ -74,7 +74,7 @@ static int find(const term *t, char label)
     return -1;
 }
 
-/* Reads the labels of one term; dots: how many dimensions an ellipsis stands for. */
+/* Reads the labels of one term; dots: the number of dimensions that an ellipsis covers. */
 static bool read_term(const char *p, const char *end, int rank, int most_dots, term *t)
 {
     int named = 0;

@@ -143,8 +143,8 @@ static pl_val bicubic(pl_graph *g, const map *m, const pl_val *at, const char *p
     return sum;
 }
 
-/* The map of an input [N, C, size..], in `groups` groups of channels, each a sample of its own:
- * rows [N*groups*size.., C/groups]. */
+/* The map of an input [N, C, size..], in `groups` groups of channels, each a separate sample: rows
+ * [N*groups*size.., C/groups]. */
 static map map_of(pl_ox_call *c, pl_ox_val *v, int64_t groups, int64_t points)
 {
     pl_graph *g = c->g;

@@ -150,7 +150,7 @@ static pl_val matrix(pl_ox_call *c, const transform *t, pl_dtype dtype, const pl
     for (int64_t j = 0; j < t->in; j++) {
         double by = t->inverse ? 1 / (double)t->n : 1;
         if (scale) by *= pl_ox_host_real(scale, j);
-        /* A frequency of half a spectrum also stands for its mirror image. */
+        /* A frequency of half a spectrum also represents its mirror image. */
         if (t->inverse && t->half && j && 2 * j != t->n) by *= 2;
         for (int64_t k = 0; k < t->out; k++) {
             double angle = 2 * M_PI * (double)(j * k % t->n) / (double)t->n;

@@ -66,7 +66,7 @@ static pl_val decomposed(pl_graph *g, pl_val x, bool silu_points)
     return pl_add(g, pl_mul(g, uu, a), pl_mul(g, ss, b));
 }
 
-/* bezier_bwd is the pull-back of dy through that formula; here it is pulled back once more. The
+/* bezier_bwd is the pull-back of dy through that formula; here it is pulled back a second time. The
  * reshaped x is a separate value, so no gradient flows into what dy was computed from. */
 static void bezier_bwd_vjp(const pl_vjp *v)
 {

@@ -279,7 +279,7 @@ typedef struct reading {
     pl_amap map;
 } reading;
 
-/* Goes on to what the value reads, through one view or move; false: it is something else. */
+/* Follows the value to its input, through one view or move; false: it is something else. */
 static bool read_up(const pl_graph *g, reading *r)
 {
     uint32_t n = pl_producer(g, r->from);

@@ -3,7 +3,7 @@
  *
  *   all_reduce      y = sum over ranks of x
  *   reduce_scatter  x[N*k, ...] -> y[k, ...]: rank r has rows [r*k, (r+1)*k) of the sum
- *   all_gather      x[k, ...] -> y[N*k, ...]: rank r's x stands in rows [r*k, (r+1)*k)
+ *   all_gather      x[k, ...] -> y[N*k, ...]: rank r's x is in rows [r*k, (r+1)*k)
  *   broadcast       y = x of rank `root`
  *
  * Each is linear, and each is another's adjoint when the differentiated function is the sum over

@@ -457,8 +457,8 @@ static const pl_case dx_cases[] = {CASES(DX_CASE) PL_CASE_END};
 static const pl_case dw_cases[] = {CASES(DW_CASE) PL_CASE_END};
 /* clang-format on */
 
-/* Samples never mix, nor do channels that are each a group: x, w and y stand for the operands,
- * whichever of them is the result. */
+/* Samples never mix, nor do channels that are each a group: x, w and y are the operands; one of
+ * them is the result. */
 static void label(const pl_call *c, pl_labels *l, int8_t *x, int8_t *w, int8_t *y)
 {
     int last = c->in_type[0].rank - 1;

@@ -329,7 +329,7 @@ static bool common_batch(pl_graph *g, const pl_type *a, const pl_type *b, pl_typ
     return true;
 }
 
-/* Returns x with exactly the batch dims of `to`, or none if all of its own are 1. */
+/* Returns x with exactly the batch dims of `to`, or none if all of its batch dims are 1. */
 static pl_val batched(pl_graph *g, pl_val x, const pl_type *to)
 {
     pl_type t = pl_val_type(g, x);

@@ -224,7 +224,7 @@ static bool max_pool_bwd_as_maps(pl_graph *g, const void *attr, const pl_val *in
     return true;
 }
 
-/* One flop per tap of each pooled element; the larger operand stands for either direction. */
+/* One flop per tap of each pooled element; the larger operand is used for both directions. */
 static pl_cost cost(const pl_call *c)
 {
     const pl_window_attr *a = c->attr;

@@ -2,14 +2,14 @@
  *
  * The checker shares no code with the planner: it reads only the graph, the units and the plan's
  * data. Memory is one line of bytes, the arena followed by the slots. Every byte carries a tag of
- * the content that was written there last. A tag stands for a piece of some content (a produced
+ * the content that was written there last. A tag represents a piece of some content (a produced
  * value, an input, the old value of a slot) at a known address. A read is right when all its bytes
- * carry one tag that stands for the wanted content at the wanted position: then the right producer
- * wrote the bytes, and no unit overwrote them. A write puts its tag on its bytes and replaces other
- * tags; if the old bytes were still needed, the later read fails. After the writes of a unit,
- * everything that the unit reads, writes and uses as scratch is checked again, so overlaps within a
- * unit are found too, except outputs that the op allows in place. So P1 to P5 of plan.h hold, and
- * with them M1 to M7.
+ * carry one tag of the wanted content at the wanted position: then the right producer wrote the
+ * bytes, and no unit overwrote them. A write puts its tag on its bytes and replaces other tags; if
+ * the old bytes were still needed, the later read fails. After the writes of a unit, everything
+ * that the unit reads, writes and uses as scratch is checked again, so overlaps within a unit are
+ * found too, except outputs that the op allows in place. So P1 to P5 of plan.h hold, and with them
+ * M1 to M7.
  *
  * After the arena, the line has the blocks of the levels below the device. While a move is on its
  * way its destination carries a tag of no content, so that a read of it fails. When the move ends,

@@ -7,7 +7,8 @@
  * where one part is written much earlier than the others. So each concat is tried, the largest
  * first, in the order that was found, and kept where the peak does not rise.
  *
- * Invariant: a buffer lies in at most one other buffer, which lies in no other. Cost: one replay
+ * Invariant: a buffer lies in at most one other buffer, which lies in no other.
+ * Cost: one replay
  * (lifetime.c) for each concat.
  */
 #include "plan/core/plan_int.h"

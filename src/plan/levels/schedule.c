@@ -113,7 +113,7 @@ static pl_status list_moves(schedule *s, pl_arena *mem)
     s->n_moves = s->n_fetches;
     for (uint32_t i = 0; i < x->n_gaps; i++) {
         const pl_gap *g = &x->gap[i];
-        bool first = g->taken && g->stores; /* of the value's gaps, which stand together */
+        bool first = g->taken && g->stores; /* of the value's gaps, which are consecutive */
         for (uint32_t k = i; first && k-- > 0 && x->gap[k].buffer == g->buffer;)
             first = !x->gap[k].taken;
         if (first)

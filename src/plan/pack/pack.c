@@ -281,7 +281,7 @@ static void leaf_take(packing *k, piece *p, const pl__pack_leaf *leaf, int64_t u
     p->sky_key = leaf->sky_key;
 }
 
-/* Takes part of the effort for one solver; give_back returns the unused part. */
+/* Reserves part of the effort for one solver; give_back returns the unused part. */
 static pl__pack_effort take(pl__pack_effort *e, uint64_t units)
 {
     pl__pack_effort part = {units, e->deadline_ns, e->stop};

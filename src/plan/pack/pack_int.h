@@ -17,10 +17,9 @@ typedef struct pl__pack_effort {
 /* Spends effort; false when it is used up or the deadline has passed. */
 bool pl__pack_spend(pl__pack_effort *e, uint64_t units);
 
-/* A sub-problem in compressed time. Section s stands for a moment at which the set of live
- * buffers is largest among its neighbours; buffers share a moment exactly when they share a
- * section. Buffers are sorted by lo. Sizes and offsets are in units of the greatest common
- * divisor. */
+/* A sub-problem in compressed time. Section s is a moment at which the set of live buffers is
+ * largest among its neighbours; buffers share a moment exactly when they share a section. Buffers
+ * are sorted by lo. Sizes and offsets are in units of the greatest common divisor. */
 typedef struct pl__pack_leaf {
     uint32_t n, n_sections;
     uint32_t *lo, *hi; /* sections [lo,hi) of each buffer */

@@ -31,9 +31,9 @@ enum { BLOCK = 128 }; /* positions */
 typedef struct copy {
     uint32_t owner, start; /* its position */
     uint32_t before;       /* the copy of the same owner before it, or NONE */
-    uint32_t into;       /* the copy that stands for it: the copy it was merged into or, if its unit
+    uint32_t into;         /* the copy that replaces it: the copy it was merged into or, if its unit
                             * was deleted, the copy before it; itself if none */
-    uint32_t head, tail; /* reads, or NONE */
+    uint32_t head, tail;   /* reads, or NONE */
 } copy;
 
 typedef struct use {

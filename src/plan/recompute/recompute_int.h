@@ -43,8 +43,9 @@ typedef struct pl__recompute {
         needs; /* of each unit: the owners it reads, each once, without pinned ones */
     pl__recompute_list makes; /* of each unit: the owners it writes */
     pl__recompute_list
-        uses; /* of each owner: the units that read it or a view of it, rising; n_units
-                           * at the end stands for "after the last position" */
+        /* of each owner: the units that read it or a view of it, rising; n_units at the end means
+         * "after the last position" */
+        uses;
     pl__recompute_list feeds; /* of each owner: the owners written by the units that read it */
     pl__recompute_list views; /* of each owner: the views of it */
     double *time;             /* n_units + 2: cost of all units before unit i */

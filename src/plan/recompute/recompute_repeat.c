@@ -5,10 +5,11 @@
  * once for all of them.
  *
  * Units and buffers get colours. A unit's first colour says what it costs, a buffer's how large it
- * is. In each of ROUNDS rounds a unit's new colour is made of its own, of the colours of what it
- * reads and writes, in order; a buffer's of its own, its writer's and its readers'. After that, two
- * buffers of one colour look the same as far as ROUNDS units away: buffers of equal layers share a
- * colour, except near the first and the last of these layers. Buffers of one colour are a class.
+ * is. In each of ROUNDS rounds a unit's new colour is a hash of its colour and of the colours of
+ * the buffers that it reads and writes, in order; a buffer's new colour is a hash of its colour and
+ * of the colours of its writer and its readers. After that, two buffers of one colour look the same
+ * as far as ROUNDS units away: buffers of equal layers share a colour, except near the first and
+ * the last of these layers. Buffers of one colour are a class.
  *
  * Invariant: classes depend on the problem only, and list their members by rising unit. Cost:
  * ROUNDS times the edges.

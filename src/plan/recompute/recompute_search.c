@@ -66,7 +66,7 @@ static pl__recompute_setting grid_setting(uint32_t i)
                                    .by_index = part == 2};
 }
 
-/* Settings that win most often, the ones that complement each other first: together they are
+/* Settings that win most often; settings that complement each other come first: together they are
  * within 0.1 % of the recompute of the whole grid on average. */
 static const uint8_t winners[N_WINNERS] = {13, 17, 24, 28, 37, 49, 3,  21, 4, 31,
                                            27, 22, 40, 6,  46, 33, 25, 0,  1, 9};

@@ -8,8 +8,8 @@
  * Invariant: after pl__recompute_tighten, cost and peak describe the list. Cost: linear in the
  * positions and their reads.
  *
- * Example (recompute.h): A B C A D A E. Backwards, E reads the last a; the a made before D is read
- * by nobody, so that run goes: A B C D A E. Copies: a [0,1], b [1,3], d [3,5], a' [4,5].
+ * Example (recompute.h): A B C A D A E. Backwards, E reads the last a; no unit reads the a made
+ * before D, so that run is deleted: A B C D A E. Copies: a [0,1], b [1,3], d [3,5], a' [4,5].
  * Differences give 4 8 4 8 8 8: the peak is 8.
  */
 #include <string.h>

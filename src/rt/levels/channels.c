@@ -89,7 +89,7 @@ static struct timespec draw_delay(queue *q)
     return (struct timespec){0, 1000L * (long)us};
 }
 
-/* Ends a part: its channel's move goes on, and ends with its last part. */
+/* Ends a part: its channel's move continues, and ends with its last part. */
 static void finish(pl_channels *c, queue *q, pl_part *part, bool skip)
 {
     pl_status rc = skip ? PL_OK : c->steps.after(c->ctx, part);

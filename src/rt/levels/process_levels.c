@@ -47,7 +47,7 @@ static int by_traffic(const void *a, const void *b)
     return x->slot - y->slot;
 }
 
-/* Gives slots that are alike, which stand together in the order of their numbers, places by
+/* Gives slots that are alike, which are consecutive in the order of their numbers, places by
  * multiples of the golden ratio: every first part of them is spread over the whole. */
 static void spread_alike(movable *list, int n)
 {

@@ -2,9 +2,9 @@
  *
  * A transfer that ends early continues where it ended, as a loop of pread does. A ring has as many
  * entries as transfers, so an entry is always free. A request that the system does not accept at
- * once (it may lack memory for a moment) stays in the ring, and pl_ring_end submits it again. When
- * the system accepts nothing for PATIENCE_MS, or returns another error, the ring is broken: all its
- * transfers fail with that error.
+ * once (it may be out of memory for a moment) stays in the ring, and pl_ring_end submits it again.
+ * When the system accepts nothing for PATIENCE_MS, or returns another error, the ring is broken:
+ * all its transfers fail with that error.
  */
 #include "rt/levels/ring.h"
 

@@ -122,8 +122,8 @@ void pl__step_program_terms(pl_run *r, const pl_step_program *t, const pl_progra
                             pl_step_info *info);
 /* Returns the program that updates. */
 pl_program *pl__step_program_updater(const pl_step_program *t);
-/* Returns the predicted time of a mean step of a variant: every program counts as often as it
- * runs. */
+/* Returns the predicted time of a mean step of a variant: every program counts once for each
+ * run. */
 double pl__variant_ms(const pl_run *r, const pl_variant *v);
 
 /* ---- buckets.c: the sizes of data.buckets ---- */
@@ -168,8 +168,8 @@ void pl__run_note_libraries(pl_run *r);
 uint64_t pl__library_bytes(uint64_t key, uint64_t measured);
 /* Returns free memory of compiling and planning to the system. */
 void pl__run_trim(void);
-/* Gives back pages of code that steps, evaluations and checkpoints touched, if the process is close
- * to its budget. */
+/* Returns to the kernel the pages of code that steps, evaluations and checkpoints touched, if the
+ * process is close to its budget. */
 void pl__run_after_step(const pl_run *r);
 /* PL_ERR_FIT when the first step of a started run would exceed the budget. */
 pl_status pl__run_check_resident(const pl_run *r) PL_MUST_USE;

@@ -49,8 +49,7 @@ typedef struct pl_group_draft {
 typedef struct pl_program_draft {
     const char *name; /* NULL: the training program */
     pl_when when;
-    pl_draft run,
-        apply; /* apply: the update, where it is a program of its own (pl_builder.split) */
+    pl_draft run, apply; /* apply: the update, if it is a separate program (pl_builder.split) */
     bool minimised;
     pl_group_draft *groups; /* in the order of pl_builder_minimise_with */
     pl_val scale, finite;   /* fp16: the loss scale of the step, and whether all groups' gradients
@@ -75,7 +74,7 @@ struct pl_builder {
     pl_goal goal;
     int64_t batch;      /* samples of a micro-batch */
     int64_t accumulate; /* micro-batches of a step */
-    bool split; /* updates are programs of their own: several micro-batches, or updates run on the
+    bool split; /* updates are separate programs: several micro-batches, or updates run on the
                    host */
     pl_program_draft step_programs[PL_MAX_STEP_PROGRAMS]; /* the first is the training program */
     int n_step_programs;

@@ -7,8 +7,8 @@
  * and what optim.frozen froze in training is frozen. Vectors and small tensors are not quantized:
  * they are few bytes, and norms and biases need their accuracy.
  *
- * In an evaluation the programs of the step are built over a store of their own (builder.c); that
- * store says what trains.
+ * In an evaluation the programs of the step are built over a separate store (builder.c); that store
+ * says what trains.
  */
 #include "train/build/builder.h"
 #include "train/run/run.h"

@@ -65,8 +65,8 @@ static void keep(const char *path, uint64_t key, uint64_t bytes, size_t size)
     close(fd);
 }
 
-/* Whether the kept number may stand for the measured one: more than it by less than two steps, or
- * less by what the margin covers. */
+/* Returns whether the stored number may replace the measured number: more than it by less than two
+ * steps, or less by what the margin covers. */
 static bool agrees(uint64_t kept, uint64_t measured)
 {
     return kept + step / 4 >= measured && kept < measured + 2 * step;

@@ -262,7 +262,7 @@ static pl_status open_part(pl_dataset *d, const pl_dataset_opts *o, pl_subset su
     return PL_OK;
 }
 
-/* Evaluation files of their own, else a share of the training files. */
+/* Separate evaluation files, else a share of the training files. */
 static pl_status open_parts(pl_dataset *d, const pl_dataset_opts *o)
 {
     const char *base[2];

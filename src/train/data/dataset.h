@@ -7,14 +7,14 @@
  *     DIR/train.csv                            columns of numbers
  *     DIR/train/0.safetensors, ...             the same in pieces
  *     DIR/eval/...                             likewise; also val, valid, validation, test
- *     DIR/frames.npy, FILE.npz, FILE.csv, ...  a training set without a folder of its own
+ *     DIR/frames.npy, FILE.npz, FILE.csv, ...  a training set without a folder `train`
  *
  * Without evaluation files a share of the training rows is held out: of every 1/share rows one, by
  * a hash, the same in every run.
  *
  * Every input of the programs has an array; each row has the dtype and shape of one sample. Rows
- * are read directly into the inputs: nothing is kept in memory or allocated after opening.
- * Errors are PL_ERR_DATA and name the file.
+ * are read directly into the inputs: nothing is kept in memory or allocated after opening. Errors
+ * are PL_ERR_DATA and name the file.
  */
 #ifndef PL_TRAIN_DATASET_H
 #define PL_TRAIN_DATASET_H

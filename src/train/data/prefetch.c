@@ -28,7 +28,7 @@ typedef struct place {
     const char *name;
     pl_type type;
     size_t at;
-    bool bytes; /* stored as bytes: 0 stands for low, 255 for high */
+    bool bytes; /* stored as bytes: 0 means low, 255 means high */
     float low, high;
 } place;
 

@@ -210,7 +210,7 @@ static bool lock_free(int fd)
 }
 
 /* Opens and locks the file. *gone: the file was removed or replaced in between, so that the lock
- * excludes nobody. */
+ * excludes no process. */
 static pl_status lock_file(pl_folder *f, const char *path, bool *gone)
 {
     char pid[32] = "";

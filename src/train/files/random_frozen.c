@@ -31,8 +31,9 @@ enum { GROUPS = 16 };
 
 /* The slots that one key fills. */
 typedef struct group {
-    const char *key, *first; /* first: name of the first slot, or, with n = 0, what it stands for */
-    int n, noted;            /* slots; those of them that the model file notes as random */
+    /* first: name of the first slot, or, with n = 0, a text in its place */
+    const char *key, *first;
+    int n, noted; /* slots; those of them that the model file notes as random */
 } group;
 
 /* The key of a model file, which may fill any slot. */
@@ -108,8 +109,8 @@ pl_status pl__random_frozen_recall(pl_run *r, const char *note)
     return r->files.random_before ? PL_OK : PL_ERR_MEMORY;
 }
 
-/* Whether the first n characters of a random slot's name, a part up to a dot, stand for random
- * slots only. Constant initial values are never random: they may be among them. */
+/* Whether the first n characters of a random slot's name, a part up to a dot, match random slots
+ * only. Constant initial values are never random: they may be among them. */
 static bool stands_for_random(const pl_run *r, const bool *frozen, const char *name, size_t n)
 {
     for (int i = 0; i < pl_store_count(r->store); i++) {
@@ -121,7 +122,8 @@ static bool stands_for_random(const pl_run *r, const bool *frozen, const char *n
     return true;
 }
 
-/* Adds a pattern for the slot: its name, or the shortest "part.*" that stands for random slots. */
+/* Adds a pattern for the slot: its name, or the shortest "part.*" that matches random slots
+ * only. */
 static void add_pattern(const pl_run *r, const bool *frozen, const char *name, pl_str *list)
 {
     const char *dot = strchr(name, '.');
@@ -219,7 +221,8 @@ static pl_status tell(pl_run *r, const char *data, const char *list)
 static pl_status check(pl_run *r, const bool *frozen, bool reads_text, bool loaded)
 {
     group g[GROUPS + 2];
-    /* a model file, a checkpoint, another phase or the recipe may fill a slot: loading tells */
+    /* a model file, a checkpoint, another phase or the recipe may fill a slot: loading reports
+     * it */
     bool others = !pl_config_is_null(r->config, model_key(r)) || r->files.resume ||
                   r->phases.take_from || r->recipe->value;
     int n = loaded || !others ? list_slots(r, frozen, loaded, g) : 0;

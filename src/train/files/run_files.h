@@ -32,7 +32,8 @@ typedef struct pl_run_files {
     const char *start_note;          /* see pl_run_start_note; NULL */
     pl_loaded loaded[PL_MAX_LOADED]; /* see pl_run_loaded */
     int n_loaded;
-    uint64_t lacking;    /* a bit for each pl_recipe.weights that gives what init_from lacks */
+    /* a bit for each pl_recipe.weights that fills slots that init_from does not have */
+    uint64_t lacking;
     const char *warning; /* see pl_run_start_warning; NULL */
     /* patterns of the frozen slots that are random, "lpips.*,vae.*": of this run, and as the model
      * file notes that the run starts from; NULL: none */

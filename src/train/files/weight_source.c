@@ -50,7 +50,7 @@ typedef struct candidates {
     int n;
 } candidates;
 
-/* Adds what stands before `name` in a tensor's name, at a boundary. */
+/* Adds the text before `name` in a tensor's name, at a boundary. */
 static pl_status add_candidate(pl_weight_source *s, candidates *c, const char *tensor,
                                const char *name)
 {

@@ -228,7 +228,7 @@ const char *pl_foreign_text(pl_foreign_doc *d, const char *theirs)
     return l && l->node->kind == PL_YAML_SCALAR && !is_null(l->node) ? l->node->text : NULL;
 }
 
-/* Lists a leaf whose value is not valid; no line is made of it. */
+/* Lists a leaf whose value is not valid; no line is written for it. */
 static void refuse(pl_foreign_doc *d, const char *theirs, const char *what)
 {
     leaf *l = find_leaf(d, theirs);
@@ -330,7 +330,7 @@ void pl_foreign_skip(pl_foreign_doc *d, const char *theirs, const char *why)
 
 /* ---- writing ---------------------------------------------------------------------------- */
 /* Adds text of a foreign file to a comment: at most 160 printable characters of ASCII, so that it
- * stays a comment whatever the file has. */
+ * stays a comment for any content of the file. */
 static void put_comment(pl_str *to, const char *text)
 {
     for (int n = 0; *text && n < 160; text++, n++) {

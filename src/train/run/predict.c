@@ -386,7 +386,7 @@ pl_status pl_predict_array_rows(pl_prediction *p, int64_t first, int64_t n, void
 pl_status pl_predict_rows(pl_prediction *p, const char *path, const char *field, const pl_type *row,
                           int *rows, int64_t *n)
 {
-    /* columns of a table of training samples that are no inputs */
+    /* columns of a table of training samples that are not inputs */
     static const char *const targets[] = {"label", "target", NULL};
     PL_FAIL_IF(p->n_rows == MAX_ARRAYS, PL_ERR_UNSUPPORTED, "more than %d arrays", MAX_ARRAYS);
     PL_TRY(pl_array_open(&path, 1, field, field, targets, row, &p->rows[p->n_rows]));
@@ -407,7 +407,7 @@ static bool has_arrays(const char *path)
     return pl_array_is_bundle(path) || (n > 4 && strcmp(path + n - 4, ".npy") == 0);
 }
 
-/* Texts without embeddings: pl_image_feed.encode stands for the text encoder, whose weights the
+/* Texts without embeddings: pl_image_feed.encode replaces the text encoder, whose weights the
  * recipe does not have. */
 static pl_status allow_words(pl_prediction *p)
 {

@@ -239,7 +239,7 @@ static pl_status compare_losses(pl_replaying *p, int step)
         i++;
         char label[128];
         snprintf(label, sizeof label, "step %d %s: %.9g, peer %.9g", step, name, got, want);
-        double scale = fmax(1, fabs(want)); /* losses are made of numbers around 1 */
+        double scale = fmax(1, fabs(want)); /* losses are sums of numbers around 1 */
         double distance = fabs(got - want);
         double err = pl__replay_error(distance, fabs(want), scale, p->run->purpose.f64);
         note(err, label, &r->worst_loss, r->worst_loss_name, sizeof r->worst_loss_name);

@@ -80,7 +80,7 @@ struct pl_run {
     pl_config *config;
     const pl_recipe *recipe;
     pl_run_library library;
-    const char *absent; /* device that this machine lacks, replaced by key `card`; NULL */
+    const char *absent; /* device that this machine does not have, replaced by key `card`; NULL */
     pl_purpose purpose;
     pl_store *store;
     pl_compile_opts compile;

@@ -68,7 +68,7 @@ void pl__images_share(pl_run *r, int threads, const pl_decoder_ring *ring);
  * not read it. */
 pl_status pl__image_shape(const pl_image_input *in, const pl_program *p,
                           pl_pixels *out) PL_MUST_USE;
-/* How the configuration wants images to be read, for inputs of at most w x h: limits, filter,
+/* The options for reading images in the configuration, for inputs of at most w x h: limits, filter,
  * augmentation, what becomes of bad files. */
 pl_image_set_opts pl__image_opts(const pl_run *r, int w, int h);
 /* Scratch memory of a reading thread. */
