@@ -8,8 +8,7 @@
  * first, in the order that was found, and kept where the peak does not rise.
  *
  * Invariant: a buffer lies in at most one other buffer, which lies in no other.
- * Cost: one replay
- * (lifetime.c) for each concat.
+ * Cost: one replay (lifetime.c) for each concat.
  */
 #include "plan/core/plan_int.h"
 
