@@ -331,10 +331,10 @@ TEST(safetensors_paths_without_a_regular_file_are_refused)
     pl_st_reader *r;
     char path[200];
     CHECK_INT(pl_st_open("/nonexistent/x.safetensors", &r), PL_ERR_IO);
-    CHECK_INT(pl_st_open(pl_test_dir(), &r), PL_ERR_IO);
+    CHECK_INT(pl_st_open(pl_test_dir(), &r), PL_ERR_FILE);
     snprintf(path, sizeof path, "%s/pipe", pl_test_dir());
     CHECK_INT(mkfifo(path, 0600), 0);
-    CHECK_INT(pl_st_open(path, &r), PL_ERR_IO);
+    CHECK_INT(pl_st_open(path, &r), PL_ERR_FILE);
     CHECK(strstr(pl_error_text(), "not a regular file"));
 }
 
