@@ -364,7 +364,7 @@ MODELS = {
 
 def without_dropout(model):
     for m in model.modules():
-        for name in ("p", "dropout", "drop_prob", "attention_dropout", "activation_dropout", "dropout_rate"):
+        for name in ("p", "dropout", "drop_prob", "attention_dropout", "activation_dropout", "dropout_rate", "drop_rate"):
             if isinstance(getattr(m, name, None), float):
                 setattr(m, name, 0.0)
     return model

@@ -465,8 +465,6 @@ OWN = {
     "m2m": lambda: hugged("M2M100ForConditionalGeneration", "M2M100Config", tokens(99) + tokens(99, 8), ["input_ids", "decoder_input_ids"],
                           {"use_cache": False}, vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
                           decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=32),
-    "cvt": lambda: hugged("CvtForImageClassification", "CvtConfig", images(64), ["pixel_values"], embed_dim=[16, 24, 32], num_heads=[1, 2, 4], depth=[1, 1, 2],
-                          num_labels=4),
     "image_gpt": lambda: hugged("ImageGPTForImageClassification", "ImageGPTConfig", (torch.randint(0, 16, (2, 16)),), ["input_ids"], {"use_cache": False}, vocab_size=17,
                           n_positions=16, n_embd=32, n_layer=2, n_head=4, num_labels=4),
     "sew": lambda: hugged("SEWForCTC", "SEWConfig", (torch.randn(2, 800),), ["input_values"], vocab_size=12, conv_dim=(16, 16), conv_kernel=(10, 3), conv_stride=(5, 2),
