@@ -161,6 +161,31 @@ TEST(pack_fits_many_small_buffers_between_few_large_ones)
     }
 }
 
+/* Steps of large networks under budgets: a fourth of the buffers is alive where the arena is full.
+ * The packer gets the effort of a plan's first search. */
+TEST(pack_fills_the_full_sections_of_large_steps)
+{
+    static const char *const files[] = {"plan_wandistill_full.csv", "plan_fluxflow_full.csv"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[256];
+        snprintf(path, sizeof path, DATA "%s", files[i]);
+        pl_pack_csv c = PL_PACK_CSV_INIT;
+        CHECK_OK(pl_pack_csv_read(path, &c));
+        pl_pack_opts o = PL_PACK_OPTS_INIT;
+        uint64_t height = 0, bound = 0;
+        CHECK_OK(pl_pack_bound(c.buffers, c.n, o.align, &bound));
+        o.off = PL_PACK_NO_EXACT;
+        o.work = 100000000;
+        o.target = bound + bound / 1000;
+        o.time_limit_s = 0;
+        CHECK_OK(pl_pack(c.buffers, c.n, &o, &height));
+        CHECK_OK(pl_pack_check(c.buffers, c.n, o.align, height));
+        CHECK_MSG(height <= o.target, "%s: height %llu, bound %llu", path,
+                  (unsigned long long)height, (unsigned long long)bound);
+        pl_pack_csv_release(&c);
+    }
+}
+
 /* A step of a network under a tight budget, with workspaces: placement from the bottom up and
  * the search over ranks leave 5 % of gaps, which are closed by moving the buffers in the way.
  * The packer gets the effort of a plan. */
@@ -236,7 +261,7 @@ TEST(pack_random_problems_pass_the_checker_with_any_technique_off)
         for (size_t i = 0; i < n; i += 11) b[i].hi = b[i].lo - (int64_t)(i % 2);
         o.align = aligns[seed % 5];
         o.work = seed % 4 ? 2000000 : 0;
-        o.off = (uint32_t)(seed % 32);
+        o.off = (uint32_t)(seed % 64);
         CHECK_OK(pl_pack(b, n, &o, &height));
         CHECK_OK(pl_pack_check(b, n, o.align, height));
         CHECK_OK(pl_pack_bound(b, n, o.align, &bound));

@@ -240,17 +240,17 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Builds the leaf in units of *unit bytes, with its current placement, if any. */
-static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int64_t *unit)
+/* Builds the leaf of n items in units of *unit, their greatest common divisor; height, in the
+ * items' own unit, is that of their offsets, 0: not placed. */
+static pl_status leaf_init(const item *it, size_t n, int64_t height, pl_arena *a,
+                           pl__pack_leaf *leaf, int64_t *unit)
 {
-    const item *it = k->items + p->first;
-    pl_arena *a = &k->arena;
-    *leaf = (pl__pack_leaf){.n = (uint32_t)p->n, .sky_key = p->sky_key};
+    *leaf = (pl__pack_leaf){.n = (uint32_t)n};
     PL_TRY(find_sections(it, leaf, a));
-    leaf->size = pl_arena_new(a, int64_t, p->n);
-    leaf->peak = pl_arena_new(a, int64_t, p->n);
-    leaf->off = pl_arena_new(a, int64_t, p->n);
-    leaf->width = pl_arena_new(a, double, p->n);
+    leaf->size = pl_arena_new(a, int64_t, n);
+    leaf->peak = pl_arena_new(a, int64_t, n);
+    leaf->off = pl_arena_new(a, int64_t, n);
+    leaf->width = pl_arena_new(a, double, n);
     leaf->first = pl_arena_new(a, uint32_t, (size_t)leaf->n_sections + 1);
     if (!leaf->first || !leaf->size || !leaf->peak || !leaf->off || !leaf->width)
         return PL_ERR_MEMORY;
@@ -259,7 +259,7 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
         leaf->first[s] = b;
     }
     int64_t g = 0;
-    for (size_t i = 0; i < p->n; i++) g = gcd(g, it[i].size);
+    for (size_t i = 0; i < n; i++) g = gcd(g, it[i].size);
     *unit = g;
     for (uint32_t s = 0; s < leaf->n_sections; s++) leaf->load[s] /= g;
     leaf->bound = leaf->proven = leaf->bound / g;
@@ -270,7 +270,7 @@ static pl_status leaf_init(packing *k, const piece *p, pl__pack_leaf *leaf, int6
         for (uint32_t s = leaf->lo[i]; s < leaf->hi[i]; s++)
             if (leaf->load[s] > leaf->peak[i]) leaf->peak[i] = leaf->load[s];
     }
-    leaf->height = p->height ? (p->height - p->base) / g : INT64_MAX;
+    leaf->height = height ? height / g : INT64_MAX;
     return PL_OK;
 }
 
@@ -305,7 +305,7 @@ static const struct {
 } STEPS[N_STEPS] = {{AT_GOAL, 2}, {PERTURB, 1}, {BISECT, 2}, {EJECT, 2},   {AT_GOAL, 12},
                     {PERTURB, 5}, {EJECT, 8},   {BISECT, 8}, {PERTURB, 8}, {EJECT, 16}};
 
-static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
+static pl_status run_steps(const packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
     for (size_t i = 0; i < N_STEPS && leaf->height > leaf->goal; i++) {
         int what = STEPS[i].what;
@@ -320,13 +320,89 @@ static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e
     return PL_OK;
 }
 
+/* A section is full when it has nearly as many bytes as the bound. Copies the buffers that are
+ * alive in a full section, and those that are larger than what their fullest section leaves free;
+ * returns how many. */
+static uint32_t list_full(const pl__pack_leaf *leaf, int percent, item *full, int64_t *height)
+{
+    uint32_t n = 0;
+    *height = 0;
+    for (uint32_t b = 0; b < leaf->n; b++) {
+        bool easy = leaf->peak[b] < leaf->bound / 100 * percent &&
+                    leaf->size[b] <= leaf->bound - leaf->peak[b];
+        if (easy) continue;
+        full[n++] = (item){leaf->lo[b], leaf->hi[b], leaf->size[b], leaf->off[b], b};
+        if (leaf->off[b] + leaf->size[b] > *height) *height = leaf->off[b] + leaf->size[b];
+    }
+    return n;
+}
+
+/* Completes the placement of n buffers of the leaf with all others, and keeps it if it is lower. */
+static pl_status complete(packing *k, pl__pack_leaf *leaf, const item *full, uint32_t n,
+                          pl__pack_effort *e)
+{
+    pl__pack_leaf all = *leaf;
+    all.off = pl_arena_new(&k->arena, int64_t, leaf->n);
+    if (!all.off) return PL_ERR_MEMORY;
+    for (uint32_t b = 0; b < leaf->n; b++) all.off[b] = -1;
+    for (uint32_t i = 0; i < n; i++) all.off[full[i].buffer] = full[i].off;
+    PL_TRY(pl__pack_complete(&all, e));
+    if (all.height >= leaf->height) { /* the buffers above the height of the leaf move */
+        all.height = leaf->height;
+        PL_TRY(pl__pack_eject(&all, k->opts->seed, e));
+    }
+    if (all.height < leaf->height) {
+        memcpy(leaf->off, all.off, sizeof *all.off * leaf->n);
+        leaf->height = all.height;
+    }
+    return PL_OK;
+}
+
+/* Searches for a lower placement of the buffers of full sections only: often a fourth of all, so
+ * that a move costs a fourth. The others then fit into the gaps, as a rule. */
+static pl_status search_full(packing *k, pl__pack_leaf *leaf, int percent, uint32_t *sky_key,
+                             pl__pack_effort *e)
+{
+    item *full = pl_arena_new(&k->arena, item, leaf->n);
+    if (!full) return PL_ERR_MEMORY;
+    int64_t height, unit = 1;
+    uint32_t n = list_full(leaf, percent, full, &height);
+    if (n > leaf->n / 4 * 3) return PL_OK;
+    pl__pack_leaf part;
+    PL_TRY(leaf_init(full, n, height, &k->arena, &part, &unit));
+    part.goal = leaf->goal / unit;
+    part.sky_key = *sky_key;
+    pl__pack_effort most = take(e, e->left / 4 * 3);
+    PL_TRY(run_steps(k, &part, &most));
+    give_back(e, most);
+    *sky_key = part.sky_key;
+    if (part.height * unit >= leaf->height) return PL_OK;
+    for (uint32_t i = 0; i < n; i++) full[i].off = part.off[i] * unit;
+    return complete(k, leaf, full, n, e);
+}
+
+static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
+{
+    static const int percent[] = {90, 75};
+    bool full = leaf->n <= PL__PACK_FIT_MAX && !(k->opts->off & (PL_PACK_NO_FULL | PL_PACK_NO_FIT));
+    uint32_t sky_key = 0; /* of the first part; the second is much like it */
+    for (size_t i = 0; i < 2 && full && leaf->height > leaf->goal; i++) {
+        pl__pack_effort half = take(e, e->left / 2);
+        PL_TRY(search_full(k, leaf, percent[i], &sky_key, &half));
+        give_back(e, half);
+    }
+    return run_steps(k, leaf, e);
+}
+
 /* Runs the portfolio on a new leaf, and a search on a leaf that has a placement. */
 static pl_status leaf_solve(packing *k, piece *p, pl__pack_effort *e)
 {
     pl_arena_mark mark = pl_arena_mark_get(&k->arena);
     pl__pack_leaf leaf;
     int64_t unit = 1;
-    pl_status rc = leaf_init(k, p, &leaf, &unit);
+    pl_status rc = leaf_init(k->items + p->first, p->n, p->height ? p->height - p->base : 0,
+                             &k->arena, &leaf, &unit);
+    leaf.sky_key = p->sky_key;
     if (rc == PL_OK) {
         int64_t room = (k->goal - p->base) / unit;
         leaf.goal = room > leaf.bound ? room : leaf.bound;

@@ -28,6 +28,7 @@ enum pl_pack_off {
     PL_PACK_NO_FIT = 1 << 2,     /* largest-first best fit and first fit */
     PL_PACK_NO_PERTURB = 1 << 3, /* local searches */
     PL_PACK_NO_EXACT = 1 << 4,   /* depth-first search for a given height */
+    PL_PACK_NO_FULL = 1 << 5,    /* searches over the buffers of full sections */
 };
 
 typedef struct pl_pack_opts {

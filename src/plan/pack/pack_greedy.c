@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIT_MAX 16384 /* buffers; beyond, the skylines are alone */
-
 void pl__pack_keep(pl__pack_leaf *leaf, const int64_t *off, int64_t height)
 {
     if (height >= leaf->height) return;
@@ -174,6 +172,63 @@ static int64_t fit_run(const pl__pack_leaf *leaf, const uint32_t *order, bool ti
     return height;
 }
 
+/* Places the buffers of order whose offset is negative: into the tightest gaps, or the first. Those
+ * that have an offset are given, by rising offset. */
+static int64_t fit_rest(const pl__pack_leaf *leaf, const pl__pack_keyed *given, uint32_t n_given,
+                        const uint32_t *order, bool tightest, shelf *s, int64_t *off)
+{
+    int64_t height = 0;
+    s->n = 0;
+    for (uint32_t i = 0; i < n_given; i++)
+        shelf_add(s, given[i].buffer, leaf, off[given[i].buffer]);
+    for (uint32_t i = 0; i < leaf->n; i++) {
+        uint32_t b = order[i];
+        if (off[b] < 0) {
+            off[b] = find_gap(s, leaf->lo[b], leaf->hi[b], leaf->size[b], tightest);
+            shelf_add(s, b, leaf, off[b]);
+        }
+        if (off[b] + leaf->size[b] > height) height = off[b] + leaf->size[b];
+    }
+    return height;
+}
+
+/* Lists the buffers that have an offset, by rising offset. */
+static uint32_t list_given(const pl__pack_leaf *leaf, pl__pack_keyed *given)
+{
+    uint32_t n = 0;
+    for (uint32_t b = 0; b < leaf->n; b++)
+        if (leaf->off[b] >= 0) given[n++] = (pl__pack_keyed){{-(double)leaf->off[b], 0, 0}, b};
+    qsort(given, n, sizeof *given, pl__pack_by_keys);
+    return n;
+}
+
+pl_status pl__pack_complete(pl__pack_leaf *leaf, pl__pack_effort *e)
+{
+    pl_arena a = PL_ARENA_INIT;
+    pl__pack_sky k;
+    pl__pack_sorter s;
+    shelf placed = {0};
+    pl__pack_keyed *given = pl_arena_new(&a, pl__pack_keyed, leaf->n);
+    int64_t *off = pl_arena_new(&a, int64_t, leaf->n), was = leaf->height;
+    pl_status rc = pl__pack_sky_init(&k, leaf, &a);
+    if (rc == PL_OK) rc = pl__pack_sorter_init(&s, leaf, &a);
+    if (rc == PL_OK) rc = shelf_init(&placed, leaf->n, &a);
+    if (rc == PL_OK && (!given || !off)) rc = PL_ERR_MEMORY;
+    if (rc != PL_OK) goto out;
+    uint32_t n = list_given(leaf, given);
+    memcpy(off, leaf->off, sizeof *off * leaf->n);
+    leaf->height = INT64_MAX;
+    for (int tightest = 1; tightest >= 0 && leaf->height >= was; tightest--) {
+        pl__pack_sort_by(&s, &k, tightest ? "TWS" : "SWT");
+        memcpy(k.off, off, sizeof *off * leaf->n);
+        pl__pack_keep(leaf, k.off, fit_rest(leaf, given, n, k.order, tightest, &placed, k.off));
+        if (!pl__pack_spend(e, (uint64_t)leaf->n * leaf->n / 3)) break;
+    }
+out:
+    pl_arena_release(&a);
+    return rc;
+}
+
 pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
 {
     pl_arena a = PL_ARENA_INIT;
@@ -182,7 +237,7 @@ pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off)
     shelf placed = {0};
     pl_status rc = pl__pack_sky_init(&k, leaf, &a);
     if (rc == PL_OK) rc = pl__pack_sorter_init(&s, leaf, &a);
-    bool fits = leaf->n <= FIT_MAX && !(off & PL_PACK_NO_FIT);
+    bool fits = leaf->n <= PL__PACK_FIT_MAX && !(off & PL_PACK_NO_FIT);
     if (rc == PL_OK && fits) rc = shelf_init(&placed, leaf->n, &a);
     if (rc != PL_OK) goto out;
 

@@ -43,6 +43,8 @@ typedef struct pl__pack_keyed {
 } pl__pack_keyed;
 int pl__pack_by_keys(const void *a, const void *b); /* for qsort */
 
+enum { PL__PACK_FIT_MAX = 16384 }; /* buffers: beyond, fits into gaps cost too much */
+
 /* Random numbers, a function of the seed. */
 typedef struct pl__pack_draws {
     uint64_t seed, n;
@@ -60,6 +62,9 @@ static inline uint32_t pl__pack_draw(pl__pack_draws *d, uint32_t below)
 
 /* Skylines under all keys and largest-first fits; takes no effort. */
 pl_status pl__pack_portfolio(pl__pack_leaf *leaf, uint32_t off) PL_MUST_USE;
+/* Places the buffers whose offset is negative into the gaps between the others, and sets the
+ * height, which may be above what it was. Quadratic: for leaves up to PL__PACK_FIT_MAX buffers. */
+pl_status pl__pack_complete(pl__pack_leaf *leaf, pl__pack_effort *e) PL_MUST_USE;
 /* Local search over the key of the best skyline. */
 pl_status pl__pack_perturb(pl__pack_leaf *leaf, uint64_t seed, pl__pack_effort *e) PL_MUST_USE;
 /* Local search within a height below the best, by ejecting buffers. Does nothing on leaves that are
