@@ -381,10 +381,13 @@ static pl_status search_full(packing *k, pl__pack_leaf *leaf, int percent, uint3
     return complete(k, leaf, full, n, e);
 }
 
+/* Beyond FULL_MAX buffers the effort does not suffice for both searches; the search over all
+ * buffers leaves the smaller gaps there. */
 static pl_status leaf_search(packing *k, pl__pack_leaf *leaf, pl__pack_effort *e)
 {
+    enum { FULL_MAX = 6000 };
     static const int percent[] = {90, 75};
-    bool full = leaf->n <= PL__PACK_FIT_MAX && !(k->opts->off & (PL_PACK_NO_FULL | PL_PACK_NO_FIT));
+    bool full = leaf->n <= FULL_MAX && !(k->opts->off & (PL_PACK_NO_FULL | PL_PACK_NO_FIT));
     uint32_t sky_key = 0; /* of the first part; the second is much like it */
     for (size_t i = 0; i < 2 && full && leaf->height > leaf->goal; i++) {
         pl__pack_effort half = take(e, e->left / 2);
