@@ -189,7 +189,8 @@ TEST(cross_entropy_names_the_shapes_that_do_not_fit)
     pl_graph *g = pl_graph_new(s);
     pl_val x = pl_input(g, "x", PL_TYPE(PL_F32, 4, 9)), y = pl_input(g, "y", PL_TYPE(PL_I32, 5));
     CHECK(!pl_val_ok(pl_cross_entropy_rows(g, x, y, (pl_cross_entropy){0}, NULL)));
-    CHECK(strstr(pl_graph_error(g), "logits are f32[4,9] but labels are i32[5]"));
+    CHECK(strstr(pl_graph_error(g),
+                 "logits are f32[4,9], but labels are i32[5]: each row needs one label"));
     pl_graph_free(g);
     pl_store_free(s);
 }

@@ -285,7 +285,7 @@ TEST(cloud_flights_train_and_refuse_mistakes_on_the_command_line)
     CHECK_RUN(cli_run("%s", line), 0, "12 steps");
     snprintf(line, sizeof line,
              "$P train cloud/tiny frames=3 height=11 width=8 data.first_row=2 %s", list);
-    CHECK_RUN(cli_run("%s", line), 5, "want rows 2 to 13 of 8 columns");
+    CHECK_RUN(cli_run("%s", line), 5, "need rows 2 to 13 of 8 columns");
 
     snprintf(line, sizeof line, "$P train cloud/tiny data.flights=a=x,y");
     CHECK_RUN(cli_run("%s", line), 2, "NAME=CAMERA,LIDAR,NAV");
