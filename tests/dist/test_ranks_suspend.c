@@ -36,8 +36,8 @@ TEST(ranks_suspended_by_the_terminal_go_on_after_the_limit)
 {
     WANT_LIB();
     cli_result r = SH(
-        "bash", "set -m; $P $run rank_timeout=1s --ranks 2 & a=$!; begun; kill -TSTP $a; "
-                "sleep 0.3; echo state $(ps -o stat= -p $a | cut -c1); sleep 1.7; "
+        "bash", "set -m; $P $run rank_timeout=2s --ranks 2 & a=$!; begun; kill -TSTP $a; "
+                "sleep 0.3; echo state $(ps -o stat= -p $a | cut -c1); sleep 2.7; "
                 "n=$(wc -l <x/log.jsonl); sleep 0.2; [ $n = $(wc -l <x/log.jsonl) ] && echo rests; "
                 "kill -CONT $a; sleep 0.3; [ $n != $(wc -l <x/log.jsonl) ] && echo goes on; "
                 "kill -TERM $a; wait $a; echo $?; gone");
