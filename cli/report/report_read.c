@@ -46,6 +46,12 @@ static double number(const json_t *o, const char *key)
     return json_is_number(v) ? json_number_value(v) : (double)NAN;
 }
 
+/* Returns a whole number for a number of a log, which may be outside the range of int64_t. */
+static int64_t whole(double x)
+{
+    return x >= 0x1p63 ? INT64_MAX : x > -0x1p63 ? (int64_t)x : INT64_MIN;
+}
+
 static double mean(double a, double b)
 {
     return isnan(a) ? b : isnan(b) ? a : (a + b) / 2;
@@ -136,8 +142,8 @@ static void add_step(report *r, const json_t *e)
     double now[N_COLS];
     for (int c = 0; c < N_COLS; c++) now[c] = number(e, key[c]);
     if (isnan(now[COL_STEP])) return;
-    uint64_t used = now[COL_USED] > 0 ? (uint64_t)now[COL_USED] : 0;
-    r->steps = (int64_t)now[COL_STEP];
+    uint64_t used = now[COL_USED] > 0 ? (uint64_t)whole(now[COL_USED]) : 0;
+    r->steps = whole(now[COL_STEP]);
     if (r->steps <= 10 || !r->used_first) r->used_first = used;
     r->used_last = used;
     if (used > r->used_most) r->used_most = used;
@@ -288,8 +294,8 @@ bool report_read(report *r, const char *dir)
     r->plan_text = read_text(dir, "plan.json");
     if (!r->plan_text || !(r->config = read_text(dir, "config.yaml"))) return false;
     r->plan = json_loads(r->plan_text, 0, &error);
-    pl_bytes_follow(
-        (uint64_t)json_number_value(json_object_get(json_object_get(r->plan, "memory"), "budget")));
+    pl_bytes_follow((uint64_t)whole(
+        json_number_value(json_object_get(json_object_get(r->plan, "memory"), "budget"))));
     if (!json_is_object(r->plan)) {
         cli_error("%s/plan.json is damaged: %s", dir, error.text);
         return false;

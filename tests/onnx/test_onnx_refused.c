@@ -15,6 +15,7 @@ static const struct {
     {"auto_pad", "attribute auto_pad is 'foo'; the words are NOTSET, SAME_UPPER"},
     {"direction", "attribute direction is 'foo'"},
     {"pad_mode", "attribute mode is 'foo'"},
+    {"pad_least", "padding leaves nothing of dimension 1"},
     {"resize_mode", "attribute mode is 'foo'"},
     {"resize_coordinates", "attribute coordinate_transformation_mode is 'foo'"},
     {"grid_mode", "attribute mode is 'foo'"},

@@ -42,6 +42,7 @@ CASES = {
     "gelu": text("Gelu", "approximate", opset=20), "loss": text("NegativeLogLikelihoodLoss", "reduction", fixed={"label": i64(1, 0)}),
     "strides_real": one("Conv", MAP, CONV, strides=[1.0, 2.0]), "kernel_text": one("Conv", MAP, CONV, kernel_shape="3x3"),
     "axis_real": one("Softmax", ROW, axis=1.5), "alpha_whole": one("Elu", ROW, alpha=2),
+    "pad_least": one("Pad", ROW, {"pads": i64(0, -2**63, 0, 0)}),
     "kernel_other": one("Conv", MAP, CONV, kernel_shape=[5, 3]), "kernel_one": one("Conv", MAP, CONV, kernel_shape=[3]),
     "kernel_missing": one("MaxPool", MAP), "group_0": one("Conv", MAP, CONV, group=0), "group_negative": one("Conv", MAP, CONV, group=-3),
     "group_huge": one("Conv", MAP, CONV, group=2 ** 40), "group_of_norm": one("GroupNormalization", MAP, {"s": f32(3), "b": f32(3)}, opset=21, num_groups=0),

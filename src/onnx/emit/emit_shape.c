@@ -371,8 +371,10 @@ static pl_status pad_axis(pl_ox_call *c, pl_val *x, int axis, int64_t lo, int64_
                           const char *mode, double value)
 {
     pl_graph *g = c->g;
-    int64_t d = pl_val_type(g, *x).dim[axis], cut_lo = lo < 0 ? -lo : 0, cut_hi = hi < 0 ? -hi : 0;
-    if (cut_lo + cut_hi >= d)
+    int64_t d = pl_val_type(g, *x).dim[axis];
+    bool none = lo <= -d || hi <= -d; /* the least number has no negative */
+    int64_t cut_lo = none || lo > 0 ? 0 : -lo, cut_hi = none || hi > 0 ? 0 : -hi;
+    if (none || cut_lo + cut_hi >= d)
         return pl_ox_fail(c, PL_ERR_UNSUPPORTED, "padding leaves nothing of dimension %d", axis);
     if (cut_lo || cut_hi) *x = pl_slice(g, *x, axis, cut_lo, d - cut_hi, 1);
     lo = lo > 0 ? lo : 0;
