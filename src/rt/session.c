@@ -373,7 +373,8 @@ pl_bound_program *pl_session_find(const pl_session *s, const pl_program *p)
 /* ---- access ----------------------------------------------------------------------------- */
 void *pl_session_slot(pl_session *s, int slot)
 {
-    bool is = slot >= 0 && slot < s->n_slots && !pl_home_level(s->homes, slot) &&
+    /* slots without elements may leave the state without bytes */
+    bool is = s->state && slot >= 0 && slot < s->n_slots && !pl_home_level(s->homes, slot) &&
               !pl_store_slot(s->store, slot)->quant;
     return is ? s->dev->access->host_address(s->state + s->slot_at[slot]) : NULL;
 }
