@@ -194,3 +194,19 @@ TEST(monitor_memory_does_not_grow_over_10000_steps)
     double grown = strtod(r.out, NULL);
     CHECK_MSG(grown <= 1 << 20 && grown >= -(1 << 20), "grown by %.0f bytes", grown);
 }
+
+/* Numbers of a log that are too large for a whole number become the largest one. */
+TEST(monitor_reports_read_numbers_of_any_size)
+{
+    WANT_BIN();
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run("$P train " CLI_SMALL "train.steps=2 --quiet --out %s/run && echo "
+                      "'{\"event\":\"step\",\"step\":1e300,\"loss\":1,\"used_bytes\":1e67}' "
+                      ">>%s/run/log.jsonl",
+                      d, d),
+              0, "");
+    cli_result r = cli_run("$P report %s/run >&2 && cat %s/run/report.html", d, d);
+    CHECK_MSG(r.code == 0 && strstr(r.out, "9223372036854775807") &&
+                  !strstr(r.out, "-9223372036854775808"),
+              "exit code %d: %s", r.code, r.err);
+}

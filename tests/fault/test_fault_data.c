@@ -80,7 +80,7 @@ TEST(fault_a_pipe_in_a_run_folder_is_refused_without_waiting)
     }
 }
 
-/* A recipe, a network and tokens: the exit code is that of a damaged file of the kind. */
+/* A pipe in place of a recipe, a network or tokens has the exit code of a damaged file there. */
 TEST(fault_a_pipe_in_place_of_a_recipe_is_refused_without_waiting)
 {
     static const struct {

@@ -2,10 +2,10 @@
  *
  * The key is a hash of text, architecture, compiler and options, so a file is never out of date. A
  * file holds its key and a hash of key and content under the secret of the user (secret.h): a
- * damaged or truncated file, and a file of another user, count as missing. Where there is no secret
- * (no libsodium, no home folder) the hash has no key, and only the ownership of file and folder
- * protects them (cache_dir.h). Files appear complete (written under another name, then renamed), so
- * several processes may write the same file.
+ * damaged file, a truncated file and a file of another user are treated as missing. Where there is
+ * no secret (no libsodium, no home folder) the hash has no key, and only the ownership of file and
+ * folder protects them (cache_dir.h). Files appear complete (written under another name, then
+ * renamed), so several processes may write the same file.
  */
 #ifndef PL_CUDA_CODEGEN_CACHE_H
 #define PL_CUDA_CODEGEN_CACHE_H

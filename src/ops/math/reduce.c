@@ -89,7 +89,7 @@ static pl_status extreme_infer(const pl_type *in, int n_in, void *attr, pl_type 
     char x[96];
     PL_TRY(normalise(&in[0], &a->axes, &elems));
     PL_FAIL_IF(elems == 0, PL_ERR_SHAPE,
-               "%s has no elements along the axes: there is no minimum or maximum",
+               "%s has size 0 along the reduced axes, so it has no minimum or maximum",
                pl_type_text(&in[0], x, sizeof x));
     out[0] = reduced(&in[0], axes_mask(a), a->keep);
     return PL_OK;

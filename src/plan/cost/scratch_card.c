@@ -70,8 +70,8 @@ static double attention_bytes(const pl_card *card, const pl_cost *c, pl_dtype dt
     double delta = back ? 8 * heads * c->m : 0;
     if (pl_card_dnn_attends(card, c, dtype)) return fmax(delta, dnn_attention_bytes(c, 2 * heads));
     if (pl_card_rounds_attention(card, c, dtype, f32)) {
-        /* For a causal unit the number of operations is that of half of the heads, the number of
-         * bytes that of all heads. */
+        /* A causal unit computes half of the products of its heads, but it reads all of their
+         * bytes: so the heads are counted from the bytes. */
         double each = 4 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
         s.heads = llround(fmax(heads, c->bytes / each));
         return (double)pl_attend_tf32_bytes(&s, back);

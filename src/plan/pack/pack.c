@@ -240,8 +240,8 @@ static int64_t gcd(int64_t a, int64_t b)
     return a;
 }
 
-/* Builds the leaf of n items in units of *unit, their greatest common divisor; height, in the
- * items' own unit, is that of their offsets, 0: not placed. */
+/* Builds the leaf of n items. Sizes are counted in *unit, the greatest common divisor of the items'
+ * sizes. height: height of the placement that the items have, in their own unit; 0: none. */
 static pl_status leaf_init(const item *it, size_t n, int64_t height, pl_arena *a,
                            pl__pack_leaf *leaf, int64_t *unit)
 {
@@ -320,9 +320,10 @@ static pl_status run_steps(const packing *k, pl__pack_leaf *leaf, pl__pack_effor
     return PL_OK;
 }
 
-/* A section is full when it has nearly as many bytes as the bound. Copies the buffers that are
- * alive in a full section, and those that are larger than what their fullest section leaves free;
- * returns how many. */
+/* Returns the number of buffers that are hard to place, and copies them to `full`: buffers that are
+ * alive in a full section, and buffers larger than the free bytes of their fullest section. A
+ * section is full when its load is at least `percent` of the bound. Sets *height to the height of
+ * the copied buffers. */
 static uint32_t list_full(const pl__pack_leaf *leaf, int percent, item *full, int64_t *height)
 {
     uint32_t n = 0;
