@@ -57,7 +57,7 @@ NVCC_FLAGS  = -std=c++17 $(if $(CUDA_ARCHS),-O3,-O0 -Xcicc -O0) -fmad=false -Xco
 NVCC_CODE   = $(if $(filter all,$(CUDA_ARCHS)),-arch=all,-gencode arch=compute_$(PTX)$(comma)code=compute_$(PTX) \
  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(if $(filter 75,$(PTX) $(a)),$(a),$(PTX))$(comma)code=sm_$(a)))
 # Products of a warpgroup are instructions of compute capability 9.0 alone.
-$(CUDA_DIR)/src/cuda/attention/attention_wgmma.cu.o: NVCC_CODE := -gencode arch=compute_90a,code=$(if $(CUDA_ARCHS),sm_90a,compute_90a)
+$(patsubst %,$(CUDA_DIR)/src/cuda/attention/%.cu.o,attention_wgmma attention_wgmma_forward): NVCC_CODE := -gencode arch=compute_90a,code=$(if $(CUDA_ARCHS),sm_90a,compute_90a)
 # Kernels on tensor cores are launched from 8.0 on.
 PTX        := $(OLDEST)
 $(patsubst %,$(CUDA_DIR)/%.o,$(shell grep -lE '"cuda/(matmul/mma|attention/attention_(split|mma)).h"' src/cuda/*/*.cu)): PTX := 80

@@ -47,6 +47,24 @@ pl_status pl_attend_wgmma_bwd(const pl_attend *a)
     return PL_ERR_UNSUPPORTED;
 }
 
+bool pl_attend_warpgroups_fit(const pl_attend *a)
+{
+    (void)a;
+    return false;
+}
+
+pl_status pl_attend_wgmma_rounded(const pl_attend *a, const unsigned *largest)
+{
+    (void)a, (void)largest;
+    return PL_ERR_UNSUPPORTED;
+}
+
+pl_status pl_attend_wgmma_rounded_bwd(const pl_attend *a, const unsigned *largest)
+{
+    (void)a, (void)largest;
+    return PL_ERR_UNSUPPORTED;
+}
+
 bool pl_attend_dnn_takes(const pl_attend *a, bool back)
 {
     (void)a, (void)back;

@@ -146,12 +146,12 @@ static size_t wgmma_work(const pl_attend *a)
     return pl_attend_wg_work_of(a->batch * a->heads, a->n, a->m, a->d).bytes;
 }
 
-/* Returns the batches of one slice of warpgroup products, whose sums grow with the slice. */
-static int64_t wgmma_slice(const pl_attend *a)
+/* Returns the batches of one slice of warpgroup products, whose scratch grows with the slice. */
+static int64_t slice_within(const pl_attend *a, size_t (*work)(const pl_attend *))
 {
     pl_attend one = *a;
     one.batch = 1;
-    int64_t most = slice_of(a), fit = PL_ATTEND_DNN_SCRATCH / (int64_t)wgmma_work(&one);
+    int64_t most = slice_of(a), fit = PL_ATTEND_DNN_SCRATCH / (int64_t)work(&one);
     return fit < 1 ? 1 : fit < most ? fit : most;
 }
 
@@ -218,6 +218,12 @@ static bool tf32_takes(const pl_call *c)
 {
     pl_attend a = slice_call(c);
     return pl_attend_tf32_takes(&a);
+}
+
+static bool tf32_wgmma_takes(const pl_call *c)
+{
+    pl_attend a = slice_call(c);
+    return a.n * a.m >= PL_ATTEND_WGMMA_PAIRS && pl_attend_tf32_wgmma_takes(&a);
 }
 
 static bool split_takes(const pl_call *c)
@@ -338,7 +344,7 @@ static pl_status wgmma_run(const pl_call *c)
     bind(&a, c);
     const void *at[7] = {a.q, a.k, a.v, a.d_o, a.out[0], a.out[1], a.out[2]};
     if (!pl_cuda_aligned(at, 7)) return run_grouped(&a, slice_of(&a), pl_attend_mma_bwd);
-    return run_grouped(&a, wgmma_slice(&a), pl_attend_wgmma_bwd);
+    return run_grouped(&a, slice_within(&a, wgmma_work), pl_attend_wgmma_bwd);
 }
 
 /* Scratch for attention_mma.cu too. */
@@ -346,7 +352,7 @@ static pl_status wgmma_prepare(const pl_call *c, void **prep, size_t *work_bytes
 {
     (void)prep;
     pl_attend a = attend_of(c);
-    a.batch = wgmma_slice(&a);
+    a.batch = slice_within(&a, wgmma_work);
     size_t mma = most_work(c, pl_attend_work);
     *work_bytes = wgmma_work(&a);
     if (mma > *work_bytes) *work_bytes = mma;
@@ -360,6 +366,32 @@ static pl_status tf32_prepare(const pl_call *c, void **prep, size_t *work_bytes)
     *work_bytes =
         grouped_work(c, most_work(c, is_back(c) ? pl_attend_tf32_bwd_work : pl_attend_tf32_work));
     return PL_OK;
+}
+
+static pl_status tf32_wgmma_prepare(const pl_call *c, void **prep, size_t *work_bytes)
+{
+    if (!is_back(c)) return tf32_prepare(c, prep, work_bytes);
+    pl_attend a = attend_of(c);
+    a.batch = slice_within(&a, pl_attend_tf32_wgmma_bwd_work);
+    size_t mma = most_work(c, pl_attend_tf32_bwd_work);
+    *work_bytes = pl_attend_tf32_wgmma_bwd_work(&a);
+    if (mma > *work_bytes) *work_bytes = mma;
+    *work_bytes = grouped_work(c, *work_bytes);
+    return PL_OK;
+}
+
+/* attention_mma.h computes results at odd addresses. */
+static pl_status tf32_wgmma_run(const pl_call *c)
+{
+    pl_attend a = attend_of(c);
+    bind(&a, c);
+    bool back = is_back(c);
+    const void *at[3] = {a.out[0], back ? a.out[1] : NULL, back ? a.out[2] : NULL};
+    bool aligned = pl_cuda_aligned(at, 3);
+    if (!back) return run_slices(&a, aligned ? pl_attend_tf32_wgmma : pl_attend_tf32);
+    if (!aligned) return run_grouped(&a, slice_of(&a), pl_attend_tf32_bwd);
+    return run_grouped(&a, slice_within(&a, pl_attend_tf32_wgmma_bwd_work),
+                       pl_attend_tf32_wgmma_bwd);
 }
 
 static pl_status split_prepare(const pl_call *c, void **prep, size_t *work_bytes)
@@ -417,6 +449,7 @@ KERNEL(plain, _apart)
 static const pl_kernel forward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, NULL, NULL, mma_forward},
+    {"tf32 wgmma", tf32_wgmma_takes, tf32_wgmma_prepare, NULL, tf32_wgmma_run},
     {"tf32", tf32_takes, tf32_prepare, NULL, tf32_forward},
     {"split", split_takes, split_prepare, NULL, split_forward},
     {"f32", f32_takes, apart_prepare, NULL, f32_forward},
@@ -426,6 +459,7 @@ static const pl_kernel backward_kernels[] = {
     {"cudnn", dnn_takes, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"wgmma", wgmma_takes, wgmma_prepare, NULL, wgmma_run},
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
+    {"tf32 wgmma", tf32_wgmma_takes, tf32_wgmma_prepare, NULL, tf32_wgmma_run},
     {"tf32", tf32_takes, tf32_prepare, NULL, tf32_backward},
     {"split", split_takes, split_prepare, NULL, split_backward},
     {"f32", f32_takes, f32_backward_prepare, NULL, f32_backward},
@@ -444,6 +478,7 @@ static bool f32_beside_tf32(const pl_call *c)
 static const pl_kernel forward_alternatives[] = {
     {"cudnn", dnn_can, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, NULL, NULL, mma_forward},
+    {"tf32", tf32_takes, tf32_prepare, NULL, tf32_forward},
     {"split", split_beside_tf32, split_prepare, NULL, split_forward},
     {"f32", f32_beside_tf32, apart_prepare, NULL, f32_forward},
     PL_KERNEL_END};
@@ -451,6 +486,7 @@ static const pl_kernel backward_alternatives[] = {
     {"wgmma", wgmma_can, wgmma_prepare, NULL, wgmma_run},
     {"cudnn", dnn_can, dnn_prepare, pl_attend_dnn_release, dnn_run},
     {"mma", mma_takes, backward_prepare, NULL, mma_backward},
+    {"tf32", tf32_takes, tf32_prepare, NULL, tf32_backward},
     {"split", split_beside_tf32, split_prepare, NULL, split_backward},
     {"f32", f32_beside_tf32, f32_backward_prepare, NULL, f32_backward},
     PL_KERNEL_END};

@@ -115,6 +115,12 @@ pl_status pl_attend_dnn_run(void *prep, const pl_attend *a) PL_MUST_USE;
  * operands at multiples of 16 bytes. attention_wgmma.cu */
 bool pl_attend_wgmma_takes(const pl_attend *a);
 pl_status pl_attend_wgmma_bwd(const pl_attend *a) PL_MUST_USE;
+/* Whether warpgroup products can compute calls of these sizes, whatever the type. */
+bool pl_attend_warpgroups_fit(const pl_attend *a);
+/* Of f32 operands that were rounded to f16 (attention_tf32.cu; `largest` is theirs), with results
+ * of f32. The gradient finds delta in `work`. attention_wgmma_forward.cu, attention_wgmma.cu */
+pl_status pl_attend_wgmma_rounded(const pl_attend *a, const unsigned *largest) PL_MUST_USE;
+pl_status pl_attend_wgmma_rounded_bwd(const pl_attend *a, const unsigned *largest) PL_MUST_USE;
 /* f32 rounded to TF32's 11 bits, where pl_cuda_tf32() says so; heads of up to 128.
  * attention_tf32.cu */
 bool pl_attend_tf32_takes(const pl_attend *a);
@@ -122,6 +128,11 @@ pl_status pl_attend_tf32(const pl_attend *a) PL_MUST_USE;
 pl_status pl_attend_tf32_bwd(const pl_attend *a) PL_MUST_USE;
 size_t pl_attend_tf32_work(const pl_attend *a);
 size_t pl_attend_tf32_bwd_work(const pl_attend *a);
+/* The same on warpgroup products; the scratch of the forward pass is pl_attend_tf32_work. */
+bool pl_attend_tf32_wgmma_takes(const pl_attend *a);
+pl_status pl_attend_tf32_wgmma(const pl_attend *a) PL_MUST_USE;
+pl_status pl_attend_tf32_wgmma_bwd(const pl_attend *a) PL_MUST_USE;
+size_t pl_attend_tf32_wgmma_bwd_work(const pl_attend *a);
 /* f32 by tensor cores, where pl_cuda_split() says so; heads of up to 128. attention_split.h */
 bool pl_attend_split_takes(const pl_attend *a);
 pl_status pl_attend_split(const pl_attend *a) PL_MUST_USE;

@@ -1,4 +1,5 @@
-/* attention_tf32.cu - attention of f32 as TF32 on tensor cores (attention_mma.h).
+/* attention_tf32.cu - attention of f32 as TF32 on tensor cores (attention_mma.h), on Hopper on
+ * warpgroup products (attention_wgmma.cu, attention_wgmma_forward.cu).
  *
  * q, k, v and d_o are rounded to f16, which has TF32's 11 bits, times a power of two for each
  * tensor that brings its largest number to between 8 and 16. Then no product overflows: |dp| is at
@@ -86,13 +87,13 @@ extern "C" size_t pl_attend_tf32_bwd_work(const pl_attend *a)
     return pl_attend_tf32_bytes(&s, true);
 }
 
-/* Scratch: delta and lse, which the other kernels have there too, then the largest numbers, then
- * the tensors. */
-static pl_status run_tf32(const pl_attend *a, bool back)
+/* Rounds the operands of `a` to 16 bits at `at`; *largest: their largest numbers. Returns the call
+ * with the rounded operands. */
+static pl_status round_operands(const pl_attend *a, char *at, bool back, pl_attend *rounded,
+                                const unsigned **largest)
 {
     const void *from[4] = {a->q, a->k, a->v, back ? a->d_o : NULL};
     pl_attend_sizes s = plan_sizes(a);
-    char *at = (char *)a->work + (back ? pl_attend_tf32_delta(&s) : 0);
     rounding r = {};
     int64_t most = 0;
     r.most = (unsigned *)at;
@@ -119,14 +120,27 @@ static pl_status run_tf32(const pl_attend *a, bool back)
         PL_LAUNCH((find_most<1>), grid, 256, 0, r);
         PL_LAUNCH((round_to_f16<1>), grid, 256, 0, r);
     }
-    pl_attend h = *a;
-    h.q = r.y[0];
-    h.k = r.y[1];
-    h.v = r.y[2];
-    h.d_o = r.y[3];
-    h.dtype = PL_F16;
-    if (a->masked) return pl_attend_masked_mma(&h, back, r.most);
-    PL_TRY((run_typed<pl_f16, float, false>(&h, back, r.most)));
+    *rounded = *a;
+    rounded->q = r.y[0];
+    rounded->k = r.y[1];
+    rounded->v = r.y[2];
+    rounded->d_o = r.y[3];
+    rounded->dtype = PL_F16;
+    *largest = r.most;
+    return PL_OK;
+}
+
+/* Scratch: delta and lse, which the other kernels have there too, then the largest numbers, then
+ * the tensors. */
+static pl_status run_tf32(const pl_attend *a, bool back)
+{
+    pl_attend_sizes s = plan_sizes(a);
+    pl_attend h;
+    const unsigned *largest;
+    char *at = (char *)a->work + (back ? pl_attend_tf32_delta(&s) : 0);
+    PL_TRY(round_operands(a, at, back, &h, &largest));
+    if (a->masked) return pl_attend_masked_mma(&h, back, largest);
+    PL_TRY((run_typed<pl_f16, float, false>(&h, back, largest)));
     PL_CUDA_LAUNCHED("attention of TF32 on tensor cores");
     return PL_OK;
 }
@@ -140,4 +154,36 @@ extern "C" pl_status pl_attend_tf32_bwd(const pl_attend *a)
 {
     PL_TRY(pl_attend_delta(a));
     return run_tf32(a, true);
+}
+
+/* ---- on warpgroup products ------------------------------------------------------------------ */
+/* Results are stored in pairs. */
+extern "C" bool pl_attend_tf32_wgmma_takes(const pl_attend *a)
+{
+    return a->dtype == PL_F32 && pl_cuda_tf32() && pl_attend_warpgroups_fit(a);
+}
+
+extern "C" size_t pl_attend_tf32_wgmma_bwd_work(const pl_attend *a)
+{
+    pl_attend_sizes s = plan_sizes(a);
+    return pl_attend_tf32_wg_bytes(&s);
+}
+
+extern "C" pl_status pl_attend_tf32_wgmma(const pl_attend *a)
+{
+    pl_attend h;
+    const unsigned *largest;
+    PL_TRY(round_operands(a, (char *)a->work, false, &h, &largest));
+    return pl_attend_wgmma_rounded(&h, largest);
+}
+
+/* The rounded operands are behind the scratch of the gradient. */
+extern "C" pl_status pl_attend_tf32_wgmma_bwd(const pl_attend *a)
+{
+    pl_attend_wg_work w = pl_attend_wg_work_of(a->batch * a->heads, a->n, a->m, a->d);
+    pl_attend h;
+    const unsigned *largest;
+    PL_TRY(pl_attend_delta(a));
+    PL_TRY(round_operands(a, (char *)a->work + w.bytes, true, &h, &largest));
+    return pl_attend_wgmma_rounded_bwd(&h, largest);
 }

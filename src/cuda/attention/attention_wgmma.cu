@@ -1,5 +1,5 @@
-/* attention_wgmma.cu - the gradient of attention of f16 and bf16 on Hopper's warpgroup products, in
- * one pass:
+/* attention_wgmma.cu - the gradient of attention of f16 and bf16, and of f32 rounded to f16
+ * (attention_tf32.cu), on Hopper's warpgroup products, in one pass:
  *
  *   s' = k q'   p' = exp(s' - lse)   dp' = v d_o'   ds' = p' (dp' - delta)
  *   dv += p' d_o      dk += ds' q      dq += ds k
@@ -25,11 +25,8 @@
  * p and ds are rounded to the operands' type. Heads of up to 64 or 128 whose size is a multiple of
  * 8; the rest of a row is zero.
  */
-#include "cuda/attention/keys.h"
-#include "cuda/attention/wgmma.h"
-#include "plan/cost/kernel_sizes.h"
+#include "cuda/attention/wgmma_tiles.h"
 
-static constexpr int COLS = PL_ATTEND_WG_QUERIES;
 /* Tiles whose ds' are in shared memory: of the tile, of the tile before, and of the tile that the
  * last warpgroup has just ended. */
 static constexpr int KEPT = 3;
@@ -37,91 +34,6 @@ static constexpr int KEPT = 3;
  * is loaded again when all warpgroups have ended the tile two before. */
 template <int D> static constexpr int STAGES = D == 64 ? 4 : 3;
 template <int D> static constexpr int AHEAD = STAGES<D> - 2;
-#define LOG2E 1.4426950408889634f
-
-/* ---- tiles ---------------------------------------------------------------------------------- */
-/* Loads tokens [first, first + ROWS) of one head, zero past `limit` and past the head's d. A thread
- * has the same chunk of every STEP-th row, so that swizzles are the same. */
-template <typename T, int D, int ROWS, int THREADS>
-static __device__ __forceinline__ void fill(T *tile, const T *from, int64_t stride, int first,
-                                            int limit, int d)
-{
-    constexpr int chunks = D / 8, STEP = THREADS / chunks;
-    static_assert(THREADS % chunks == 0 && STEP % 8 == 0, "a thread has one chunk");
-    int r0 = threadIdx.x / chunks, c = threadIdx.x % chunks;
-    T *to = tile + c / 8 * ROWS * 64 + r0 * 64 + ((c ^ r0) & 7) * 8;
-    const T *at = from + (first + r0) * stride + c * 8;
-#pragma unroll
-    for (int r = 0; r < ROWS; r += STEP) {
-        if (ROWS % STEP && r + r0 >= ROWS) break;
-        bool in = first + r0 + r < limit && c * 8 < d;
-        pl_copy16(to + r * 64, in ? at + r * stride : from, in);
-    }
-}
-
-#if PL_HAS_WGMMA
-/* s [64][COLS] = 64 rows times all rows of the tile, over D. R: rows of the tile of `rows`. */
-template <typename T, int D, int R>
-static __device__ __forceinline__ void scores(float (&s)[COLS / 2], unsigned rows, unsigned tile)
-{
-# pragma unroll
-    for (int k = 0; k < D / 16; k++)
-        pl_wg_along(s, pl_wg_operand(rows + pl_wg_step(k / 4 * R * 64 + k % 4 * 16), 16),
-                    pl_wg_operand(tile + pl_wg_step(k / 4 * COLS * 64 + k % 4 * 16), 16), k > 0,
-                    T());
-}
-
-/* out [64][D] += p [64][COLS] times the tile. */
-template <typename T, int D>
-static __device__ __forceinline__ void weigh(float (&out)[D / 2], const unsigned *p, unsigned tile)
-{
-# pragma unroll
-    for (int k = 0; k < COLS / 16; k++)
-        pl_wg_across(out, p + 4 * k, pl_wg_operand(tile + pl_wg_step(k * 16 * 64), COLS * 128),
-                     T());
-}
-#endif
-
-/* The operand's registers that hold columns 8 j + .. of the row `up` of this thread. */
-static __device__ __forceinline__ int packed_at(int j, int up)
-{
-    return j / 2 * 4 + j % 2 * 2 + up;
-}
-
-template <typename T> static __device__ __forceinline__ float2 unpacked(unsigned u, T)
-{
-    T v[2];
-    memcpy(v, &u, 4);
-    return make_float2(pl_get(v[0]), pl_get(v[1]));
-}
-
-/* Stores rows of results times `by`. */
-template <typename T, int D>
-static __device__ __forceinline__ void store(T *to, int64_t stride, const float (&v)[D / 2],
-                                             float by, int r0, int limit, int d)
-{
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int up = 0; up < 2; up++) {
-        int r = r0 + up * 8;
-        if (r >= limit) continue;
-#pragma unroll
-        for (int j = 0; j < D / 8; j++) {
-            int c = j * 8 + lane % 4 * 2;
-            if (c < d)
-                *(unsigned *)(to + r * stride + c) =
-                    pl_pack2(v[4 * j + 2 * up] * by, v[4 * j + 2 * up + 1] * by, T());
-        }
-    }
-}
-
-/* Shared memory begins at a multiple of 1024 bytes, which swizzled tiles need. */
-static __device__ __forceinline__ unsigned char *tiles_at(void)
-{
-    extern __shared__ __align__(1024) unsigned char wg_shared[];
-    unsigned at = (unsigned)__cvta_generic_to_shared(wg_shared);
-    return wg_shared + ((1024 - at % 1024) & 1023);
-}
 
 /* ---- order of sums -------------------------------------------------------------------------- */
 /* ORDERS spare warps keep the order, each that of every ORDERS-th tile: publishing a tile waits for
@@ -256,9 +168,9 @@ static __device__ __forceinline__ void hide(float (&s)[COLS / 2], const pl_atten
 }
 
 /* Adds 64 columns of dq of a tile to sum, or stores them there, or (last) writes the result. */
-template <typename T>
+template <typename R>
 static __device__ __forceinline__ void add_query(float (&x)[32], float *sum, bool first, bool last,
-                                                 T *dq, int64_t stride, float scale, int r0,
+                                                 R *dq, int64_t stride, float scale, int r0,
                                                  int limit, int d)
 {
     float *at = sum + threadIdx.x % 128 * 4;
@@ -278,7 +190,7 @@ static __device__ __forceinline__ void add_query(float (&x)[32], float *sum, boo
         float4 y = __ldcg((const float4 *)(at + i * 512));
         x[4 * i] += y.x, x[4 * i + 1] += y.y, x[4 * i + 2] += y.z, x[4 * i + 3] += y.w;
     }
-    store<T, 64>(dq, stride, x, scale, r0, limit, d);
+    store<64>(dq, stride, x, make_float2(scale, scale), r0, limit, d);
 }
 #endif
 
@@ -296,15 +208,16 @@ template <int D> static __device__ __forceinline__ void tell_stored(unsigned ful
 
 struct scratch {
     const float *lse, *delta;
-    float *dq;   /* sums, 64 x 64 at a time */
+    const unsigned *largest; /* of f32 operands (attention_tf32.cu) */
+    float *dq;               /* sums, 64 x 64 at a time */
     int *counts; /* the counter of work, then the finished tiles of each block of keys */
 };
 
 /* grid: blocks of keys times heads times batch */
-template <typename T, int D, int GROUPS>
+template <typename T, typename R, int D, int GROUPS>
 static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
-    gradient(pl_attend_shape z, const T *q, const T *k, const T *v, const T *d_o, scratch w, T *dq,
-             T *dk, T *dv)
+    gradient(shape z, const T *q, const T *k, const T *v, const T *d_o, scratch w, R *dq, R *dk,
+             R *dv)
 {
 #if PL_HAS_WGMMA
     /* One warpgroup in turn, or each with its columns, computes dq. */
@@ -337,16 +250,17 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
     int64_t stride = z.row, outs = (int64_t)z.heads * z.d;
     q += b * z.n * stride + h * z.step;
     d_o += b * z.n * outs + h * z.d;
-    dq += b * z.n * stride + h * z.step;
+    dq += (int64_t)b * z.n * z.to_row + h * z.to_step;
     k += pl_attend_keys_at(z, b, h);
     v += pl_attend_keys_at(z, b, h);
-    dk += b * z.m * stride + h * z.step;
-    dv += b * z.m * stride + h * z.step;
+    dk += (int64_t)b * z.m * z.to_row + h * z.to_step;
+    dv += (int64_t)b * z.m * z.to_row + h * z.to_step;
     w.lse += (int64_t)head * z.n;
     w.delta += (int64_t)head * z.n;
     w.dq += (int64_t)head * c.tiles * 64 * D;
     int own = first + group * 64, r0 = own + threadIdx.x / 32 % 4 * 16 + lane / 4;
-    float to_k[D / 2], to_v[D / 2], unit = z.scale * LOG2E;
+    const powers by = powers_of<R>(w.largest);
+    float to_k[D / 2], to_v[D / 2], unit = z.scale * by.scores * LOG2E;
 # pragma unroll
     for (int i = 0; i < D / 2; i++) to_k[i] = to_v[i] = 0;
     int col = D == 64 ? 0 : group;
@@ -424,7 +338,8 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
                 for (int up = 0; up < 2; up++) {
                     const float *y = dp + 4 * j + 2 * up;
                     float2 x = unpacked(p[packed_at(j, up)], T());
-                    ds[packed_at(j, up)] = pl_pack2(x.x * (y[0] - m.x), x.y * (y[1] - m.y), T());
+                    ds[packed_at(j, up)] = pl_pack2(x.x * fmaf(m.x, -by.d_scores, y[0]),
+                                                    x.y * fmaf(m.y, -by.d_scores, y[1]), T());
                 }
             }
             keep<T>(scored + slot * ROWS * 64 + group * 64 * 64, ds);
@@ -460,64 +375,68 @@ static __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)
         pl_wg_wait<0>();
         pl_wg_done(x);
         meet(GO + last_t % ORDERS, MEETING);
-        add_query<T>(x, w.dq + ((int64_t)last_t * (D / 64) + col) * 4096, is_first(c, last_t),
-                     is_last(z, c), dq + col * 64, stride, z.scale,
-                     last_t * COLS + threadIdx.x / 32 % 4 * 16 + lane / 4, z.n, z.d - col * 64);
+        add_query(x, w.dq + ((int64_t)last_t * (D / 64) + col) * 4096, is_first(c, last_t),
+                  is_last(z, c), dq + col * 64, z.to_row, z.scale * by.dq,
+                  last_t * COLS + threadIdx.x / 32 % 4 * 16 + lane / 4, z.n, z.d - col * 64);
         tell(DONE + last_t % ORDERS, MEETING);
     }
-    store<T, D>(dk, stride, to_k, z.scale, r0, z.m, z.d);
-    store<T, D>(dv, stride, to_v, 1, r0, z.m, z.d);
+    float by_k = z.scale * by.dk;
+    store<D>(dk, z.to_row, to_k, make_float2(by_k, by_k), r0, z.m, z.d);
+    store<D>(dv, z.to_row, to_v, make_float2(by.dv, by.dv), r0, z.m, z.d);
 #endif
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
-static pl_status allow(const void *kernel, size_t bytes)
-{
-    PL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    return PL_OK;
-}
-
-template <typename T, int D> static pl_status run_sized(const pl_attend *a)
+template <typename T, typename R, int D>
+static pl_status run_sized(const pl_attend *a, const unsigned *largest)
 {
     constexpr int GROUPS = D <= 64 ? PL_ATTEND_WG_KEYS_64 / 64 : PL_ATTEND_WG_KEYS / 64;
     constexpr size_t tile = sizeof(T) * D * 64;
     size_t bytes = tile * (2 * GROUPS + 2 * STAGES<D>)+sizeof(T) * KEPT * GROUPS * 64 * 64 +
                    STAGES<D> * 2 * COLS * sizeof(float) + 1024;
-    const void *at[4] = {a->q, a->k, a->v, a->d_o};
-    pl_attend_shape z = pl_attend_shape_of(a, at, 4);
     pl_attend_wg_work at_work = pl_attend_wg_work_of(a->batch * a->heads, a->n, a->m, a->d);
     char *work = (char *)a->work;
-    scratch w = {(const float *)pl_attend_lse(a), (const float *)a->work,
+    scratch w = {(const float *)pl_attend_lse(a), (const float *)a->work, largest,
                  (float *)(work + at_work.sums_at), (int *)(work + at_work.counts_at)};
-    auto kernel = gradient<T, D, GROUPS>;
+    auto kernel = gradient<T, R, D, GROUPS>;
     PL_TRY(allow((const void *)kernel, bytes));
     PL_CUDA(cudaMemsetAsync(w.counts, 0, at_work.bytes - at_work.counts_at, pl_cuda_stream()));
     unsigned blocks = (unsigned)(pl_ceil_div(a->m, GROUPS * 64) * a->heads * a->batch);
-    PL_LAUNCH((kernel), blocks, GROUPS * 128 + 128, bytes, z, (const T *)a->q, (const T *)a->k,
-              (const T *)a->v, (const T *)a->d_o, w, (T *)a->out[0], (T *)a->out[1],
-              (T *)a->out[2]);
+    PL_LAUNCH((kernel), blocks, GROUPS * 128 + 128, bytes, sizes_of<T, R>(a), (const T *)a->q,
+              (const T *)a->k, (const T *)a->v, (const T *)a->d_o, w, (R *)a->out[0],
+              (R *)a->out[1], (R *)a->out[2]);
+    PL_CUDA_LAUNCHED("gradient of attention on warpgroup products");
     return PL_OK;
 }
 
-template <typename T> static pl_status run_typed(const pl_attend *a)
+template <typename T, typename R>
+static pl_status run_typed(const pl_attend *a, const unsigned *largest)
 {
-    return a->d <= 64 ? run_sized<T, 64>(a) : run_sized<T, 128>(a);
+    return a->d <= 64 ? run_sized<T, R, 64>(a, largest) : run_sized<T, R, 128>(a, largest);
 }
 
-extern "C" bool pl_attend_wgmma_takes(const pl_attend *a)
+extern "C" bool pl_attend_warpgroups_fit(const pl_attend *a)
 {
     const pl_cuda_props *card = pl_cuda_props_get();
-    bool half = a->dtype == PL_F16 || a->dtype == PL_BF16;
-    return half && !a->masked && card->arch == 90 && a->d % 8 == 0 && a->d > 32 && a->d <= 128 &&
+    return !a->masked && card->arch == 90 && a->d % 8 == 0 && a->d > 32 && a->d <= 128 &&
            a->row % 8 == 0 && a->step % 8 == 0 && a->keys_row % 8 == 0 && a->scale > 0 &&
            a->n < 1 << 30 && a->m < 1 << 30 && a->heads < 65536 && a->batch < 32768 &&
            (size_t)card->shared_limit >= 216 << 10;
 }
 
+extern "C" bool pl_attend_wgmma_takes(const pl_attend *a)
+{
+    return (a->dtype == PL_F16 || a->dtype == PL_BF16) && pl_attend_warpgroups_fit(a);
+}
+
 extern "C" pl_status pl_attend_wgmma_bwd(const pl_attend *a)
 {
     PL_TRY(pl_attend_delta(a));
-    PL_TRY((a->dtype == PL_F16 ? run_typed<pl_f16>(a) : run_typed<pl_bf16>(a)));
-    PL_CUDA_LAUNCHED("gradient of attention on warpgroup products");
-    return PL_OK;
+    return a->dtype == PL_F16 ? run_typed<pl_f16, pl_f16>(a, NULL)
+                              : run_typed<pl_bf16, pl_bf16>(a, NULL);
+}
+
+extern "C" pl_status pl_attend_wgmma_rounded_bwd(const pl_attend *a, const unsigned *largest)
+{
+    return run_typed<pl_f16, float>(a, largest);
 }

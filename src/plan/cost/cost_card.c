@@ -75,6 +75,7 @@ static const struct {
     double map, product, product_f32, conv, conv_f32, filter_tf32, split, few, few_back, few_f32,
         odd, odd_back, wide_back, taps, taps_back;
     double attend, attend_back, attend_f32, attend_f32_back, attend_tf32, warpgroup, warpgroup_64;
+    double rounded, rounded_64, rounded_causal;
     double dnn, dnn_half, dnn_back, dnn_back_half;
 } REACH = {.map = 0.5,          /* of f32's: elementwise */
            .product = 0.76,     /* 16-bit types */
@@ -99,8 +100,11 @@ static const struct {
            .attend_tf32 = 0.93,  /* of 16 bits: operands are rounded first */
            .warpgroup = 0.44,    /* gradients by warpgroup products with heads of 128, */
            .warpgroup_64 = 0.36, /* and of 64 */
-           .dnn = 1.3,           /* of cuDNN's attention with heads of endless size, */
-           .dnn_half = 110,      /* and the size at which half of it is reached */
+           .rounded = 0.46, /* f32 rounded to f16, forward by warpgroup products, heads of 128, */
+           .rounded_64 = 0.41,    /* and of 64; */
+           .rounded_causal = 0.7, /* of that, where queries see earlier keys only */
+           .dnn = 1.3,            /* of cuDNN's attention with heads of endless size, */
+           .dnn_half = 110,       /* and the size at which half of it is reached */
            .dnn_back = 1.05,
            .dnn_back_half = 200};
 
@@ -256,10 +260,11 @@ static double heads_seen(const pl_cost *c, bool back)
 }
 
 /* Returns the number of heads of all batches; *causal: queries see about half of the keys. */
-static double attend_heads(const pl_cost *c, bool back, bool *causal)
+static double attend_heads(const pl_cost *c, pl_dtype dtype, bool back, bool *causal)
 {
-    /* Tensors of queries and keys, two of each, or four with gradients, in 16 bits; lse in 32. */
-    double each = 2 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
+    /* Tensors of queries and keys, two of each, or four with gradients; lse in 32 bits. */
+    double elem = (double)pl_dtype_bytes(dtype);
+    double each = elem * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
     double seen = heads_seen(c, back), heads = c->bytes > 0 ? fmax(1, c->bytes / each) : seen;
     *causal = seen < 0.75 * heads;
     return heads;
@@ -271,7 +276,7 @@ bool pl_card_dnn_attends(const pl_card *card, const pl_cost *c, pl_dtype dtype)
     if (!card->dnn_attention || !is_short(dtype) || fmod(c->k, 8) != 0 || c->k > 256) return false;
     if (back && pl_attend_dnn_slice_of(1, 1, llround(c->m), llround(c->n)).batch == 0) return false;
     bool causal;
-    int64_t heads = llround(attend_heads(c, back, &causal));
+    int64_t heads = llround(attend_heads(c, dtype, back, &causal));
     if (back && pl_attend_wg_is_faster(heads, llround(c->m), llround(c->n), llround(c->k), causal))
         return false;
     return c->m * c->n >= PL_ATTEND_DNN_PAIRS;
@@ -281,11 +286,11 @@ bool pl_card_dnn_attends(const pl_card *card, const pl_cost *c, pl_dtype dtype)
  * keys. A block walks over keys; beginning and ending a walk takes as long as some tiles, more
  * where queries see earlier keys only and walks have different lengths. Fitted to
  * bench/results/attention.csv. */
-static double dnn_attend_share(const pl_card *card, const pl_cost *c, bool back)
+static double dnn_attend_share(const pl_card *card, const pl_cost *c, pl_dtype dtype, bool back)
 {
     enum { TILE = 128, WAVES = 4 };
     bool causal;
-    double heads = attend_heads(c, back, &causal);
+    double heads = attend_heads(c, dtype, back, &causal);
     double rows = ceil(c->m / TILE), walk = ceil(c->n / TILE), blocks = heads * rows;
     double ends = back ? 1 + 0.25 * causal : 1.5 + 0.75 * causal;
     double share = c->m / (rows * TILE) * c->n / TILE * (causal ? 0.5 : 1) /
@@ -300,20 +305,20 @@ bool pl_card_rounds_attention(const pl_card *card, const pl_cost *c, pl_dtype dt
     return f32 == PL_CARD_TF32 && dtype == PL_F32 && cores && c->k <= 128;
 }
 
-/* Whether warpgroup products compute a gradient of 16-bit operands that cuDNN does not
- * (cuda/attention/attention.c). */
-static bool has_warpgroups(const pl_card *card, const pl_cost *c)
+/* Whether warpgroup products compute attention that cuDNN does not: a gradient of 16-bit operands,
+ * or f32 that is rounded to TF32 (cuda/attention/attention.c). */
+bool pl_card_warpgroups_attend(const pl_card *card, const pl_cost *c)
 {
     return card->dnn_attention && fmod(c->k, 8) == 0 && c->k > 32 && c->k <= 128 &&
            c->m * c->n >= PL_ATTEND_WGMMA_PAIRS;
 }
 
 /* A block walks over tiles of queries; beginning and ending a walk takes as long as ENDS tiles. */
-static double warpgroup_rate(const pl_card *card, const pl_cost *c, double rate)
+static double warpgroup_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     enum { ENDS = 5, WAVES = 4 };
     bool causal, small = c->k <= 64;
-    double heads = attend_heads(c, true, &causal);
+    double heads = attend_heads(c, dtype, true, &causal);
     double walk = c->m / PL_ATTEND_WG_QUERIES * (causal ? 0.5 : 1);
     double blocks = heads * ceil(c->n / (small ? PL_ATTEND_WG_KEYS_64 : PL_ATTEND_WG_KEYS));
     double share = walk / (walk + ENDS) * c->k / (small ? 64 : 128);
@@ -338,17 +343,38 @@ static double own_attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dt
     return rate * share * (back ? REACH.attend_f32_back : REACH.attend_f32);
 }
 
+/* Of f32 operands that are rounded to f16, and read twice for that. A block of the forward kernel
+ * on warpgroup products walks over keys. */
+static double rounded_attend_rate(const pl_card *card, const pl_cost *c)
+{
+    enum { ENDS = 5, ROUNDING_NS = 6000 };
+    if (!pl_card_warpgroups_attend(card, c))
+        return REACH.attend_tf32 * own_attend_rate(card, c, PL_F16, card->f16);
+    bool back = c->work == PL_WORK_ATTENTION_BACK, causal, small = c->k <= 64;
+    double heads = attend_heads(c, PL_F32, back, &causal), rows = small ? 128 : 192;
+    double rate = warpgroup_rate(card, c, PL_F32, card->f16);
+    if (!back) {
+        double blocks = heads * ceil(c->m / rows), walk = c->n / 64 * (causal ? 0.5 : 1);
+        rate = card->f16 * (small ? REACH.rounded_64 : REACH.rounded) * c->k / (small ? 64 : 128) *
+               walk / (walk + ENDS) * heads * c->m / (blocks * rows) *
+               (causal ? REACH.rounded_causal : 1) * filled(blocks, card->sms);
+    }
+    double rounded = 2.5 * 4 * heads * c->k * ((back ? 2 : 1) * c->m + 2 * c->n);
+    return 1 / (1 / rate +
+                (rounded / (PL_CARD_MOVES * card->bandwidth) + 1e-9 * ROUNDING_NS) / c->flops);
+}
+
 static double attend_rate(const pl_card *card, const pl_cost *c, pl_dtype dtype, double rate)
 {
     bool back = c->work == PL_WORK_ATTENTION_BACK;
     if (!pl_card_dnn_attends(card, c, dtype))
-        return back && is_short(dtype) && has_warpgroups(card, c)
-                   ? warpgroup_rate(card, c, rate)
+        return back && is_short(dtype) && pl_card_warpgroups_attend(card, c)
+                   ? warpgroup_rate(card, c, dtype, rate)
                    : own_attend_rate(card, c, dtype, rate);
     /* Exponentials beside products: heads of few numbers have more of them. */
     double least = back ? REACH.dnn_back_half : REACH.dnn_half;
     return rate * (back ? REACH.dnn_back : REACH.dnn) * c->k / (c->k + least) *
-           dnn_attend_share(card, c, back);
+           dnn_attend_share(card, c, dtype, back);
 }
 
 /* Returns the operations per second of a unit's arithmetic. */
@@ -363,8 +389,7 @@ static double arithmetic_rate(const pl_card *card, const pl_cost *c, pl_dtype dt
     case PL_WORK_CONV_DW: return conv_rate(card, c, dtype, f32, rate);
     case PL_WORK_ATTENTION:
     case PL_WORK_ATTENTION_BACK:
-        if (pl_card_rounds_attention(card, c, dtype, f32))
-            return REACH.attend_tf32 * own_attend_rate(card, c, PL_F16, card->f16);
+        if (pl_card_rounds_attention(card, c, dtype, f32)) return rounded_attend_rate(card, c);
         if (f32 == PL_CARD_TF32) rate = rate_of(card, dtype, PL_CARD_SPLIT);
         return attend_rate(card, c, dtype, rate);
     case PL_WORK_TAPS: return card->f32 * (c->k > c->m ? REACH.taps_back : REACH.taps);

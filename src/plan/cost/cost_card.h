@@ -44,6 +44,8 @@ bool pl_card_dnn_attends(const pl_card *card, const pl_cost *cost, pl_dtype dtyp
 /* Whether attention of f32 is computed in TF32's 11 bits (cuda/attention/attention_tf32.cu). */
 bool pl_card_rounds_attention(const pl_card *card, const pl_cost *cost, pl_dtype dtype,
                               pl_card_f32 f32);
+/* Whether warpgroup products can compute an attention unit (cuda/attention/attention_wgmma.cu). */
+bool pl_card_warpgroups_attend(const pl_card *card, const pl_cost *cost);
 /* Returns the expected scratch of a unit of this cost; scratch_card.c. */
 uint64_t pl_card_workspace(const pl_card *card, const pl_cost *cost, pl_dtype dtype,
                            pl_card_f32 f32);

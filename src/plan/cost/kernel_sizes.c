@@ -241,6 +241,12 @@ pl_attend_wg_work pl_attend_wg_work_of(int64_t heads, int64_t n, int64_t m, int6
     return w;
 }
 
+size_t pl_attend_tf32_wg_bytes(const pl_attend_sizes *s)
+{
+    return pl_attend_wg_work_of(s->heads, s->n, s->m, s->d).bytes + PL_ATTEND_LARGEST +
+           2 * (pl_attend_tf32_tensor(s, false) + pl_attend_tf32_tensor(s, true));
+}
+
 bool pl_attend_wg_is_faster(int64_t heads, int64_t n, int64_t m, int64_t d, bool causal)
 {
     enum { BLOCKS = 512 };

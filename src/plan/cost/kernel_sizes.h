@@ -122,6 +122,9 @@ typedef struct pl_attend_wg_work {
     size_t sums_at, counts_at, bytes;
 } pl_attend_wg_work;
 pl_attend_wg_work pl_attend_wg_work_of(int64_t heads, int64_t n, int64_t m, int64_t d);
+/* Returns the scratch of a gradient of f32 that is rounded for warpgroup products: theirs, then the
+ * rounded operands. */
+size_t pl_attend_tf32_wg_bytes(const pl_attend_sizes *s);
 /* Bytes of a backward pass for gradients of scores. */
 #define PL_ATTEND_DNN_SCRATCH ((int64_t)256 << 20)
 /* Batches and heads of one backward call, divisors of all batches and heads, and its bytes for

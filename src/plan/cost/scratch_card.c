@@ -59,6 +59,12 @@ static double dnn_attention_bytes(const pl_cost *c, double heads)
     return (double)s.bytes + 4 * (double)s.heads * c->m + CALL;
 }
 
+/* Scratch that grows with the heads, of which a slice has as many as fit. */
+static double within_scratch(double bytes, int64_t heads)
+{
+    return fmin(bytes, fmax((double)PL_ATTEND_DNN_SCRATCH, bytes / (double)heads));
+}
+
 static double attention_bytes(const pl_card *card, const pl_cost *c, pl_dtype dtype,
                               pl_card_f32 f32)
 {
@@ -74,7 +80,14 @@ static double attention_bytes(const pl_card *card, const pl_cost *c, pl_dtype dt
          * bytes: so the heads are counted from the bytes. */
         double each = 4 * (back ? 4 : 2) * c->k * (c->m + c->n) + 4 * c->m;
         s.heads = llround(fmax(heads, c->bytes / each));
-        return (double)pl_attend_tf32_bytes(&s, back);
+        double rounded = (double)pl_attend_tf32_bytes(&s, back);
+        if (!back || !pl_card_warpgroups_attend(card, c)) return rounded;
+        return fmax(rounded, within_scratch((double)pl_attend_tf32_wg_bytes(&s), s.heads));
+    }
+    if (back && pl_dtype_bytes(dtype) == 2 && pl_card_warpgroups_attend(card, c)) {
+        s.heads = llround(fmax(heads, c->bytes / (8 * c->k * (c->m + c->n) + 4 * c->m)));
+        size_t sums = pl_attend_wg_work_of(s.heads, s.n, s.m, s.d).bytes;
+        return fmax(delta, within_scratch((double)sums, s.heads));
     }
     if (!split || c->k > 128) return delta;
     return (double)(back ? pl_attend_backward_course(&s, (size_t)delta).bytes
