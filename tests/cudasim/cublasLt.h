@@ -130,6 +130,7 @@ typedef struct pl_sim_lt {
     /* what an epilogue beyond the bias adds; a plain product takes 1 + its distance from the
      * last */
     float tail_ms;
+    bool no_time; /* for measuring */
     /* seen since the last reset */
     int products, last_algo, timed;
     uint32_t last_epilogue;

@@ -256,6 +256,11 @@ pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms)
     return PL_OK;
 }
 
+bool pl_cuda_time_left(void)
+{
+    return !pl_sim_lt_now.no_time;
+}
+
 /* Every algorithm is measured roughly first: these are counted. */
 pl_status pl_cuda_time_few(pl_status (*run)(void *ctx), void *ctx, float *ms)
 {

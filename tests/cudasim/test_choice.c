@@ -13,6 +13,8 @@
 #define pl_cuda_time_few   choice_time_few
 #define pl_cuda_choice_put choice_put
 #define pl_cuda_time       choice_time
+#define pl_cuda_time_left  choice_time_left
+#define pl_cuda_autotune   choice_autotune
 #define pl_cuda_cache_dir  choice_dir
 #define pl_cuda_props_get  choice_card
 #define cublasLtGetVersion choice_lt
@@ -48,7 +50,14 @@ size_t choice_lt(void);
 size_t choice_dnn(void);
 const char *choice_dir(void);
 const pl_cuda_props *choice_card(void);
+bool choice_autotune(void);
 #include "cuda/device/choice.c"
+
+static bool sim_autotune;
+bool choice_autotune(void)
+{
+    return sim_autotune;
+}
 
 const char *choice_dir(void)
 {
@@ -202,4 +211,23 @@ TEST(cuda_choices_are_timed_as_in_a_step)
         CHECK_INT(sim_card.graphs, 0);
         CHECK(i < 2 || sim_card.runs < 10);
     }
+}
+
+/* A process measures for some seconds, except where the user asked for all measurements. */
+TEST(cuda_choices_have_a_limit_of_time)
+{
+    float ms = 0;
+    int n = 0;
+    memset(&sim_card, 0, sizeof sim_card);
+    sim_card.kernel = 800;
+    spent_ms = 0;
+    while (pl_cuda_time_left() && n < 100) {
+        CHECK_OK(pl_cuda_time_few(run_kernel, NULL, &ms));
+        n++;
+    }
+    CHECK_INT(n, 7); /* 1.6 s each */
+    sim_autotune = true;
+    CHECK(pl_cuda_time_left());
+    sim_autotune = false;
+    spent_ms = 0;
 }

@@ -217,5 +217,10 @@ TEST(products_that_take_long_are_timed_once)
     run_large(1250); /* under the limit: the expected one */
     CHECK_INT(lt->timed, lt->algos);
     CHECK_INT(lt->last_algo, 0);
+
+    lt->no_time = true; /* the expected one */
+    run_large(1270);
+    CHECK_INT(lt->timed, lt->algos);
+    CHECK_INT(lt->last_algo, 0);
     *lt = was;
 }

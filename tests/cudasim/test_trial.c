@@ -12,12 +12,14 @@
 #define pl_cuda_choice_put     trial_choice_put
 #define pl_cuda_time_few       trial_time_few
 #define pl_cuda_time           trial_time
+#define pl_cuda_time_left      trial_time_left
 #include "cuda/device/trial.c"
 
 enum { FIRST, SECOND, THIRD, KERNELS };
 static struct {
     double ms[KERNELS]; /* negative: the kernel fails */
     int runs[KERNELS], prepared, released, last, fine;
+    int limited, left; /* measurements before the time is spent, where it is limited */
     char key[512], value[48];
 } sim;
 
@@ -35,8 +37,14 @@ void pl_cuda_choice_put(const char *key, char *value, size_t cap)
     snprintf(sim.value, sizeof sim.value, "%s", value);
 }
 
+bool pl_cuda_time_left(void)
+{
+    return !sim.limited || sim.left > 0;
+}
+
 pl_status pl_cuda_time_few(pl_status (*go)(void *ctx), void *ctx, float *ms)
 {
+    sim.left--;
     PL_TRY(go(ctx));
     *ms = (float)sim.ms[sim.last];
     return PL_OK;
@@ -197,6 +205,23 @@ TEST(cuda_kernels_are_not_searched_further_than_the_first_that_is_not_slow)
     forget();
     CHECK(strcmp(taken(30, 1.2, 0.5, others, &ms), "second") == 0);
     CHECK_INT(sim.runs[THIRD], 0);
+}
+
+/* When the time for measuring is spent, the best kernel so far stays, in later runs, too. */
+TEST(cuda_kernels_are_chosen_within_a_limit_of_time)
+{
+    double ms;
+    forget();
+    sim.limited = 1, sim.left = 2;
+    CHECK(strcmp(taken(30, 8, 2.5, others, &ms), "second") == 0);
+    CHECK_INT(sim.runs[THIRD], 0);
+    forget();
+    sim.limited = 1;
+    CHECK(strcmp(taken(30, 8, 2.5, others, &ms), "first") == 0);
+    CHECK(ms == 0 && sim.runs[FIRST] == 0);
+    sim.limited = 0;
+    CHECK(strcmp(taken(30, 8, 2.5, others, &ms), "first") == 0); /* stored */
+    CHECK_INT(sim.runs[FIRST], 0);
 }
 
 /* A TF32 kernel as fast as predicted, but slower than predicted for f32: the trial times the f32

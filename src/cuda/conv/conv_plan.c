@@ -228,6 +228,7 @@ static int fastest(const pl_conv_shape *c, pl_conv_level level, engine *list, in
     bool cores = wants_cores(c, list, n);
     for (int i = 0; i < n; i++) {
         if (!keeps_cap(c, &list[i]) || (cores && !list[i].tensor_core)) continue;
+        if (best >= 0 && !pl_cuda_time_left()) break;
         float ms = try_engine(c, level, &list[i], ROUGHLY * *least);
         if (best < 0 || (ms >= 0 && (*least < 0 || ms < *least))) {
             best = i;

@@ -127,6 +127,18 @@ void pl_cuda_choice_put(const char *key, char *value, size_t cap)
 }
 
 /* ---- times ------------------------------------------------------------------------------ */
+/* Threads that compile programs share the stream: one measurement at a time. */
+static pthread_mutex_t clock_lock = PTHREAD_MUTEX_INITIALIZER;
+static double spent_ms; /* of the GPU, on all measurements of this process */
+
+bool pl_cuda_time_left(void)
+{
+    pthread_mutex_lock(&clock_lock);
+    bool left = pl_cuda_autotune() || spent_ms < PL_CUDA_TIMING_MS;
+    pthread_mutex_unlock(&clock_lock);
+    return left;
+}
+
 typedef pl_status run_fn(void *ctx);
 
 typedef struct clock_events {
@@ -144,6 +156,7 @@ static pl_status least_of(run_fn *run, void *ctx, int repeats, const clock_event
         PL_CUDA(cudaEventRecord(e->b, s));
         PL_CUDA(cudaEventSynchronize(e->b));
         PL_CUDA(cudaEventElapsedTime(&t, e->a, e->b));
+        spent_ms += (double)t;
         if (i == 0 || t < *ms) *ms = t;
     }
     return PL_OK;
@@ -205,9 +218,6 @@ static pl_status timed_few(run_fn *run, void *ctx, const clock_events *e, float 
 }
 
 typedef pl_status time_fn(run_fn *run, void *ctx, const clock_events *e, float *ms);
-
-/* Threads that compile programs share the stream: one measurement at a time. */
-static pthread_mutex_t clock_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static pl_status with_events(time_fn *time, run_fn *run, void *ctx, float *ms)
 {

@@ -45,6 +45,10 @@ static inline void pl_cuda_timed_put(const char *key, int n, pl_cuda_timed *choi
     (void)pl_cuda_timed_parse(value, n, choice);
 }
 
+/* Milliseconds that a process measures: choices are part of the time to the first step. After that
+ * the expected kernels are taken, and stored like all choices. max-autotune has no limit. */
+#define PL_CUDA_TIMING_MS 10000.0
+bool pl_cuda_time_left(void);
 /* Measures the milliseconds of one run(ctx) on the stream as part of a step: the minimum of several
  * runs, after a warm-up. */
 pl_status pl_cuda_time(pl_status (*run)(void *ctx), void *ctx, float *ms) PL_MUST_USE;

@@ -8,7 +8,8 @@
  * PL_CUDA_WORK_BYTES and a quarter of its operands, it must save PL_CUDA_MS_PER_GB for each GB. The
  * search ends with a kernel that is not slow. All limits are far above the noise of timing, so
  * every run on such a GPU makes the same choice; choices are stored like all timed choices
- * (choice.h).
+ * (choice.h). A process that has measured for a long time takes the expected kernels
+ * (PL_CUDA_TIMING_MS).
  *
  * Where TF32 is allowed, the kernels of true f32 count, too: a kernel that takes longer than
  * predicted for true f32 (`exact_ms`) is slow, even if it is near to its own prediction, and

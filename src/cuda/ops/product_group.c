@@ -293,14 +293,15 @@ static pl_status choose(const pl_graph *g, const pl_unit *u, uint32_t product,
     if (!known || t.at == 0) PL_TRY(prepare_apart(g, product, head, k));
     if (!known) {
         float both[2] = {0, 0};
+        bool left = pl_cuda_time_left();
         pthread_mutex_lock(&lock);
-        pl_status rc = time_both(g, u, k, both);
+        pl_status rc = left ? time_both(g, u, k, both) : PL_OK;
         pthread_mutex_unlock(&lock);
         if (rc == PL_ERR_MEMORY) rc = PL_OK;
         PL_TRY(rc);
         t.at = both[1] > 0 && both[1] * CLEARLY < both[0] && !pl_cuda_code_spills(k->joined);
         t.ms = both[t.at];
-        if (t.ms > 0) pl_cuda_timed_put(key, 2, &t);
+        if (t.ms > 0 || !left) pl_cuda_timed_put(key, 2, &t);
     }
     *ms = t.ms;
     if (t.at == 0) {
