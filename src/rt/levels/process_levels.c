@@ -12,7 +12,8 @@
  * candidate orders are tried in which one group of slots leaves before the others.
  *
  * The time of every candidate is estimated; the fastest is planned. Where it does not fit after
- * all, the next ones with more slots below the device are.
+ * all, the next ones with more slots below the device are. On a GPU the plan with all slots on the
+ * device, which may recompute and move nothing, stays if it is not slower.
  *
  * Candidates are prefixes with a fixed share of all movable bytes, the same for every budget: a
  * larger budget considers all plans that a smaller one does.
@@ -379,43 +380,83 @@ static pl_status set_smallest(pl_process_budget *b, pl_process_levels *l, const 
     return best == set ? PL_OK : set_share(b, l, list, n, best, state);
 }
 
-/* Plans the best candidate with another order of its slots, where that is expected to be faster. */
+/* Plans the best candidate with another order of its slots, where that is expected to be faster.
+ * order: room for n; the order that is planned where *fits becomes true. */
 static pl_status try_other_order(pl_process_budget *b, pl_process_levels *l, const movable *list,
-                                 int n, int share, uint64_t state, double ns, bool *fits)
+                                 int n, int share, uint64_t state, double ns, movable *order,
+                                 bool *fits)
 {
-    pl_arena mem = PL_ARENA_INIT;
-    movable *order = pl_arena_new(&mem, movable, n + 1);
-    pl_status rc = order ? PL_OK : PL_ERR_MEMORY;
     bool other = false;
-    if (rc == PL_OK && share > 0 && share < SHARES)
-        rc = find_order(b, l, list, n, share, state, ns, order, &other);
+    if (share > 0 && share < SHARES)
+        PL_TRY(find_order(b, l, list, n, share, state, ns, order, &other));
     /* on the host, the memory of searches counts */
     for (int i = 0; i < b->n && b->on_host; i++) pl_budget_pause(pl_program_budget(b->programs[i]));
-    if (rc == PL_OK && other) rc = try_share(b, l, order, n, share, state, fits);
-    pl_arena_release(&mem);
-    return rc;
+    return other ? try_share(b, l, order, n, share, state, fits) : PL_OK;
+}
+
+/* Returns the predicted time of a step with the plans as they are. */
+static double planned_ms(const pl_process_budget *b, const pl_process_levels *l)
+{
+    double sum = 0;
+    for (int i = 0; i < b->n; i++)
+        sum +=
+            l->weight(b->ctx, b->programs[i]) * pl_program_plan(b->programs[i])->predicted_step_ms;
+    return sum;
+}
+
+/* After the candidate `share`, whose plan is set: plans the one with all slots on the device, which
+ * stays where it is faster. Not where little time can be saved. */
+static pl_status stay_at_home(pl_process_budget *b, pl_process_levels *l, const movable *list,
+                              int n, int share, uint64_t state)
+{
+    const double LITTLE = 1.01;
+    double moved = planned_ms(b, l);
+    bool fits;
+    uint64_t may = moved > LITTLE * 1e-6 * keep_all_ns(b, l), faster;
+    PL_TRY(b->smallest(b->ctx, &may));
+    if (!may) return PL_OK;
+    PL_TRY(may_fit(b, l, list, n, 0, state, &fits));
+    if (fits) PL_TRY(try_share(b, l, list, n, 0, state, &fits));
+    faster = fits && planned_ms(b, l) <= moved;
+    PL_TRY(b->smallest(b->ctx, &faster));
+    return faster ? PL_OK : try_share(b, l, list, n, share, state, &fits);
 }
 
 /* Plans the candidate with the fastest estimate. If it does not fit, choices with more slots below
  * the device are tried, then choices with fewer: what fits with any of them is not refused. Where
- * none fits, the message and the minimum are of the candidate that needs the smallest budget. */
-static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
-                        bool *out)
+ * none fits, the message and the minimum are of the candidate that needs the smallest budget.
+ * order: room for n. */
+static pl_status choose_among(pl_process_budget *b, pl_process_levels *l, const movable *list,
+                              int n, movable *order, bool *out)
 {
     uint64_t state = store_of(b) ? pl_state_bytes(store_of(b), NULL) : 0;
-    int best, last = n ? SHARES : 0;
+    int best, last = n ? SHARES : 0, share;
     bool fits = false, may;
     double ns;
     PL_TRY(find_share(b, l, list, n, state, &best, &ns));
-    PL_TRY(try_other_order(b, l, list, n, best, state, ns, &fits));
+    PL_TRY(try_other_order(b, l, list, n, best, state, ns, order, &fits));
+    share = best;
+    if (!fits) order = NULL;
     if (best < 0) best = last;
     for (int k = 0; k <= last && !fits; k++) {
-        int share = k <= last - best ? best + k : last - k;
+        share = k <= last - best ? best + k : last - k;
         PL_TRY(may_fit(b, l, list, n, share, state, &may));
         if (may) PL_TRY(try_share(b, l, list, n, share, state, &fits));
     }
     *out = fits;
-    return fits ? PL_OK : set_smallest(b, l, list, n, state);
+    if (!fits) return set_smallest(b, l, list, n, state);
+    return share > 0 && !b->on_host ? stay_at_home(b, l, order ? order : list, n, share, state)
+                                    : PL_OK;
+}
+
+static pl_status choose(pl_process_budget *b, pl_process_levels *l, const movable *list, int n,
+                        bool *out)
+{
+    pl_arena mem = PL_ARENA_INIT;
+    movable *order = pl_arena_new(&mem, movable, n + 1);
+    pl_status rc = order ? choose_among(b, l, list, n, order, out) : PL_ERR_MEMORY;
+    pl_arena_release(&mem);
+    return rc;
 }
 
 /* A device with its own memory, host memory and a disk: first without the disk, which is slow and
