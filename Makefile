@@ -97,7 +97,11 @@ $(1)/%.o: %.c | build/deps.ok
  $$(if $$(filter tests/%,$$<),-O1 -g$(if $(CI),0,1)) -c -o $$@ $$<
 endef
 $(foreach d,$(sort $(BUILD) $(CUDA_DIR)),$(eval $(call c_rule,$(d))))
-$(CUDA_DIR)/%.cu.o: %.cu
+# Other architectures than those of the build before: its objects are compiled again.
+$(CUDA_DIR)/cuda.archs: FORCE
+	@mkdir -p $(@D); echo '$(CUDA_ARCHS) $(CUDA_FLAGS)' | cmp -s - $@ || echo '$(CUDA_ARCHS) $(CUDA_FLAGS)' > $@
+FORCE:
+$(CUDA_DIR)/%.cu.o: %.cu $(CUDA_DIR)/cuda.archs
 	$(call say,nvcc $<)
 	@$(NVCC) $(NVCC_FLAGS) -c -o $@ $<
 # Files that a source embeds (plimsoll_embed.h), which -MMD does not see: all that are not C below its folder.
@@ -162,4 +166,4 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile packaging/build.mk | expand -t 14
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all deps demo test check-all test-cuda bench-cuda benches carry bench clean help
+.PHONY: FORCE all deps demo test check-all test-cuda bench-cuda benches carry bench clean help
