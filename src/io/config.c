@@ -166,10 +166,18 @@ static int near_edits(size_t length)
     return edits < NEAR ? edits : NEAR;
 }
 
+/* The number of letters at the beginning that both words have. */
+static int same_start(const char *a, const char *b)
+{
+    int n = 0;
+    while (a[n] && a[n] == b[n]) n++;
+    return n;
+}
+
 bool pl_config_nearest(const pl_config *c, const char *path, char *buf, size_t cap)
 {
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path, *best = NULL;
-    int best_d = near_edits(strlen(path)) + 1, best_n = 0;
+    int best_d = near_edits(strlen(path)) + 1, best_n = 0, best_start = 0;
     for (int i = 0; i < c->n; i++) {
         const char *key = c->entry[i]->key;
         for (size_t n = strcspn(key, ".");; n += 1 + strcspn(key + n + 1, ".")) {
@@ -179,8 +187,12 @@ bool pl_config_nearest(const pl_config *c, const char *path, char *buf, size_t c
             /* Where the group is right, the edits are all in the last word. */
             bool same_group = dot && strncmp(path, part, (size_t)(last - path)) == 0;
             bool own_group = strncmp(path, part, n) == 0 && path[n] == '.';
-            if (d < best_d && !own_group && !(same_group && d > near_edits(strlen(last)))) {
+            /* `los` is loss and not log: a letter is left out more often than mistyped. */
+            int start = same_start(path, part);
+            if ((d < best_d || (best && d == best_d && start > best_start)) && !own_group &&
+                !(same_group && d > near_edits(strlen(last)))) {
                 best_d = d;
+                best_start = start;
                 best = key;
                 best_n = (int)n;
             }
