@@ -224,6 +224,19 @@ static void add_dropout(pl_ox_call *c)
     }
 }
 
+/* Plans name kernels by nodes. Every build copies these names, so a very long name loses its end;
+ * the cut is before the first byte of a UTF-8 character. */
+static void push_name(const pl_ox_call *c)
+{
+    char name[1024];
+    const char *whole = c->node->name && c->node->name[0] ? c->node->name : c->op;
+    size_t n = strnlen(whole, sizeof name - 1);
+    while (whole[n] && n > 0 && ((unsigned char)whole[n] & 0xc0) == 0x80) n--;
+    memcpy(name, whole, n);
+    name[n] = 0;
+    pl_scope_push(c->g, name);
+}
+
 static pl_status emit(pl_ox_call *c)
 {
     const char *domain = c->node->domain ? c->node->domain : "";
@@ -244,7 +257,7 @@ static pl_status emit(pl_ox_call *c)
     PL_TRY(pl_ox_check_texts(c));
     PL_TRY(pl_ox_fold(c, &done));
     if (done) return pl_ox_check_types(c);
-    pl_scope_push(c->g, c->node->name && c->node->name[0] ? c->node->name : c->op);
+    push_name(c);
     pl_status rc = c->b->o->plain || domain[0] ? PL_OK : pl_ox_recognise(c, &done);
     if (rc == PL_OK && !done) rc = op->emit(c);
     pl_scope_pop(c->g);

@@ -1,6 +1,8 @@
 /* test_onnx_files.c - damaged and hostile ONNX files are refused, with the reason. */
 #include "base/str.h"
 #include "base/sys.h"
+#include "io/json.h"
+#include "ir/graph.h"
 #include "onnx/onnx.h"
 #include "tests/lib/test.h"
 #include "tests/onnx/proto_write.h"
@@ -361,6 +363,41 @@ TEST(onnx_string_bombs_are_refused)
 }
 
 /* Every beginning of a file is refused or builds; no byte may crash the reader. */
+/* Each build copies the names of its nodes, and a small budget needs many builds. */
+TEST(onnx_long_names_of_nodes_are_cut_between_characters)
+{
+    enum { LONG = 100000 };
+    if (pl_onnx_missing()) SKIP("libprotobuf-c is not installed");
+    pl_str graph = PL_STR_INIT, node = PL_STR_INIT, name = PL_STR_INIT;
+    pl_str_add(&name, "x");
+    while (name.len < LONG) pl_str_add(&name, "\xc3\xa9"); /* two bytes at odd places */
+    put_text(&node, 1, "x");
+    put_text(&node, 2, "y");
+    put_text(&node, 3, name.text);
+    put_text(&node, 4, "Relu");
+    put_message(&graph, 1, &node);
+    put_port(&graph, 11, "x", NULL, 4);
+    put_port(&graph, 12, "y", NULL, 4);
+    pl_str model = model_of(&graph);
+    pl_onnx *o;
+    CHECK_OK(pl_ox_open_memory(model.text, model.len, ".", &o));
+    pl_store *s = pl_store_new();
+    pl_graph *g = pl_graph_new(s);
+    pl_nn *nn = pl_nn_new(g, false);
+    CHECK_OK(pl_onnx_build(o, nn, NULL, 0, NULL, 0, NULL));
+    for (uint32_t i = 0; i < g->n_scopes; i++) {
+        size_t n = strlen(g->scopes[i].path);
+        CHECK_MSG(n < 1100, "%zu bytes", n);
+        CHECK(pl_utf8_valid(g->scopes[i].path, n));
+    }
+    pl_nn_free(nn);
+    pl_graph_free(g);
+    pl_store_free(s);
+    pl_onnx_free(o);
+    pl_str_release(&model);
+    pl_str_release(&name);
+}
+
 TEST(onnx_truncated_and_changed_files_do_no_harm)
 {
     if (pl_onnx_missing()) SKIP(pl_onnx_missing());
