@@ -9,6 +9,7 @@
 #include "tests/lib/test.h"
 #include "tests/onnx/proto_write.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,10 +59,10 @@ TEST(onnx_a_model_and_a_table_train_without_code)
 }
 
 /* logits = image w, with rows of numbers: the name of the input does not make it a picture. */
-static bool write_named_image(const char *path)
+static bool write_named_image(const char *path, float last)
 {
     pl_str graph = {0}, node = {0}, w = {0};
-    const float number[12] = {1, 0, -1, 0, 1, 0, 2, -1, 0, 0, 0, 1};
+    const float number[12] = {1, 0, -1, 0, 1, 0, 2, -1, 0, 0, 0, last};
     put_text(&node, 1, "image");
     put_text(&node, 1, "head.weight");
     put_text(&node, 2, "logits");
@@ -91,10 +92,32 @@ TEST(onnx_an_input_named_image_may_have_numbers)
     const char *d = pl_test_dir();
     char path[512];
     snprintf(path, sizeof path, "%s/named.onnx", d);
-    CHECK(write_named_image(path));
+    CHECK(write_named_image(path, 1));
     CHECK_RUN(cli_run(IN "$P train named.onnx loss=cross_entropy data.path=rows.csv batch=20 "
                          "train.steps=2 --quiet --out run && $P predict run --input rows.csv "
                          "--out p.csv && wc -l < p.csv | grep -q 121",
+                      d),
+              0, "");
+}
+
+/* A NaN of the file looks like a diverged training in every number that comes from it. */
+TEST(onnx_a_weight_that_is_nan_in_the_file_is_named)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    const char says[] = "the weight head.weight holds NaN (element 11 of 12)";
+    char path[512];
+    snprintf(path, sizeof path, "%s/nan.onnx", d);
+    CHECK(write_named_image(path, NAN));
+#define NUMBERS "nan.onnx loss=cross_entropy data.path=rows.csv batch=20 --quiet "
+    CHECK_RUN(cli_run(IN "$P train " NUMBERS "train.steps=2 --out run", d), 7, says);
+    CHECK_RUN(cli_run(IN "$P eval " NUMBERS, d), 7, says);
+    CHECK_RUN(cli_run(IN "$P predict nan.onnx batch=20 --input rows.csv --out p.csv", d), 7, says);
+    /* weights that replace the file's */
+    CHECK_RUN(cli_run(IN "$P train " NUMBERS "init=pytorch train.steps=2 --out fresh", d), 0, "");
+    CHECK_RUN(cli_run(IN "$P train " NUMBERS "init_from=fresh/model.safetensors train.steps=2 "
+                         "--out from",
                       d),
               0, "");
 }
@@ -169,6 +192,24 @@ TEST(onnx_pictures_get_the_names_of_their_folders)
                       "p.csv && grep -q red-square p.csv && grep -q red-square run/classes.txt",
                       pl_test_dir()),
               0, "");
+}
+
+TEST(onnx_pictures_of_one_class_are_told)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "$P generate classify/tiny --raw --out pics side=16 data.samples=12 "
+                         "data.eval_samples=6 && mkdir -p one/pics && cp pics/train/red-square/* "
+                         "pics/train/blue-disc/* one/pics",
+                      d),
+              0, "");
+#define PHOTO "$P train photo.onnx loss=cross_entropy batch=2 train.steps=1 "
+    CHECK_RUN(cli_run(IN PHOTO "data.path=one --out one.run", d), 0,
+              "warning: all images of one have one class, \"pics\"");
+    cli_result r = cli_run(IN PHOTO "data.path=pics --out pics.run", d);
+    CHECK_RUN(r, 0, "");
+    CHECK_MSG(!strstr(r.err, "warning"), "%s", r.err);
 }
 
 TEST(onnx_a_file_that_a_yaml_names_is_found_beside_it)
@@ -304,6 +345,7 @@ TEST(onnx_mistakes_are_answered_with_the_key_to_set)
     CHECK_RUN(cli_run(IN "$P plan words.onnx", d), 2, "dims");
     CHECK_RUN(cli_run(IN "$P plan words.onnx dims.seq=many", d), 2, "dims.seq: a number");
     CHECK_RUN(cli_run(IN "$P plan table.onnx loss=crossentropy", d), 2, "cross_entropy|mse");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx los=mse", d), 2, "did you mean loss?");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(logits'", d), 2, "closing bracket");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(nothing)'", d), 2, "'nothing' (logits)");
     CHECK_RUN(cli_run(IN "$P plan table.onnx dims.seq=4", d), 2, "dynamic dimension seq (batch)");
