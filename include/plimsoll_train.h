@@ -207,7 +207,8 @@ typedef struct pl_loaded {
 /* Returns the i-th weight file that pl_run_start read; NULL after the last one. */
 PL_API const pl_loaded *pl_run_loaded(const pl_run *r, int i);
 /* After pl_run_start: a warning, as a sentence; NULL: none. Frozen weights are random, because the
- * data are generated or allow_random_frozen is true. Otherwise pl_run_start fails. */
+ * data are generated or allow_random_frozen is true (otherwise pl_run_start fails), or all images
+ * of training have one class. */
 PL_API const char *pl_run_start_warning(const pl_run *r);
 
 #define PL_MAX_METRICS 32

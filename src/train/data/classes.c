@@ -294,6 +294,18 @@ static pl_status match(const pl_run *r, const pl_items *items, int32_t *label)
     return PL_OK;
 }
 
+/* A folder of folders of classes, named one level too high, has one class: its one subfolder. */
+static pl_status warn_single(pl_run *r, const pl_items *items)
+{
+    if (items->n_classes != 1 || r->purpose.goal != PL_GOAL_TRAIN) return PL_OK;
+    r->data.warning =
+        pl_arena_printf(&r->arena,
+                        "all images of %s have one class, \"%.80s\", so the network learns nothing "
+                        "from labels: data.path names the folder with one subfolder per class",
+                        items->root, items->classes[0]);
+    return r->data.warning ? PL_OK : PL_ERR_MEMORY;
+}
+
 pl_status pl__classes_match(pl_run *r)
 {
     pl_image_set *set = r->data.images->set;
@@ -302,6 +314,7 @@ pl_status pl__classes_match(pl_run *r)
     PL_FAIL_IF(items->unlabelled, PL_ERR_DATA, "%s", items->unlabelled);
     PL_TRY(pl__classes_find(r));
     PL_TRY(check_count(r, items->root));
+    PL_TRY(warn_single(r, items));
     int32_t *label = pl_sys_alloc((size_t)items->n_classes * sizeof *label);
     pl_status rc = label ? match(r, items, label) : PL_ERR_MEMORY;
     if (rc == PL_OK) pl_image_set_relabel(set, label);

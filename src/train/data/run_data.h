@@ -20,6 +20,7 @@ typedef struct pl_run_data {
     bool encode_eval;               /* PL_GOAL_ENCODE: the samples of evaluations are encoded too */
     struct pl_prefetch *prefetch;   /* reads ahead on worker threads; NULL: not started */
     struct pl_index_input *indices; /* inputs that pick rows; ends with a NULL name */
+    const char *warning;            /* see pl_run_start_warning; NULL */
 } pl_run_data;
 
 /* The handle behind pl_batch_input: finds the memory of an input. */

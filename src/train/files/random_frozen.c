@@ -276,5 +276,5 @@ pl_status pl__random_frozen_check(pl_run *r, bool loaded)
 
 const char *pl_run_start_warning(const pl_run *r)
 {
-    return r->files.warning;
+    return r->files.warning ? r->files.warning : r->data.warning;
 }
