@@ -53,10 +53,10 @@ def _outputs(module: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str
 
     with torch.no_grad():
         result = module(*args, **kwargs)
-    taken = _names(module, args, kwargs)
+    taken = {*_names(module, args, kwargs), *module.state_dict()}
     if isinstance(result, Mapping) or hasattr(result, "keys"):
         names = [str(k) for k in result.keys() if isinstance(result[k], torch.Tensor)]
-        if len(names) == len(_flat(result)):  # a name of an input may not be an output's, too
+        if len(names) == len(_flat(result)):  # a name of an input or of a weight may not be an output's, too
             return [f"{n}_out" if n in taken else n for n in names]
     count = len(_flat(result))
     return ["output"] if count == 1 else [f"output{i}" for i in range(count)]
@@ -247,6 +247,15 @@ def _drop_zero_biases(model: Any) -> None:
             conv.replace_input_with(2, None)
 
 
+def _clear_names(model: Any) -> None:
+    """torch's dynamo exporter names values by their ops, "mean", and an output may have the same name: the value gets another."""
+    outputs = {value.name: value for value in model.graph.outputs}
+    for node in model.graph:
+        for value in node.outputs:
+            if value.name in outputs and value is not outputs[value.name]:
+                value.name = f"{value.name}/inner"
+
+
 def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: list[str],
          outputs: list[str], axes: Mapping[str, Mapping[int, str]]) -> None:
     import torch
@@ -261,6 +270,7 @@ def _new(module: "torch.nn.Module", args: Any, kwargs: Any, path: str, inputs: l
     if made is None:
         raise RuntimeError("torch.onnx.export returned nothing")
     _drop_zero_biases(made.model)
+    _clear_names(made.model)
     made.save(path)
 
 

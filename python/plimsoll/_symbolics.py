@@ -171,7 +171,13 @@ def more_ops(opset: int) -> Iterator[None]:
             values = graph.op("Mul", values, graph.op("CastLike", factor, values))
         return graph.op("ScatterElements", x, index, values, axis_i=along, reduction_s="add")
 
-    ops = {"aten::detach": detach, "aten::diff": diff, "aten::cumsum": cumsum, "aten::rms_norm": rms_norm,
+    def repeat_interleave(graph: Any, x: Any, repeats: Any, axis: Any, size: Any = None) -> Any:
+        """torch's own adds the rank to a negative axis in place, and other nodes read the same constant -1."""
+        if not axis.node().mustBeNone():
+            axis = graph.op("Constant", value_t=axis.node().t("value").clone())
+        return importlib.import_module("torch.onnx.symbolic_opset13").repeat_interleave(graph, x, repeats, axis, size)
+
+    ops = {"aten::detach": detach, "aten::repeat_interleave": repeat_interleave, "aten::diff": diff, "aten::cumsum": cumsum, "aten::rms_norm": rms_norm,
            "aten::index_put": index_put, "aten::index_add": index_add, **_MORE}
     for name, symbolic in ops.items():
         exporter.register_custom_op_symbolic(name, symbolic, 13)

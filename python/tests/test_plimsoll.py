@@ -477,6 +477,43 @@ class Package(unittest.TestCase):
         with open(path, "rb") as file:
             self.assertIn(b"sample_out", file.read())
 
+    def test_a_repeat_along_the_last_axis_leaves_other_constants_alone(self):
+        class Repeats(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(4, 4)
+
+            def forward(self, sample):
+                b, t, _ = sample.shape
+                place = torch.arange(t)[None].expand(b, -1)
+                turn = torch.stack((sample.sin(), sample.cos()), 1).repeat_interleave(2, dim=-1)
+                return self.a(sample) + place[..., None] + turn[:, 0, :, :4] * turn[:, 1, :, 4:]
+
+        module, sample = Repeats().eval(), torch.randn(2, 5, 4)
+        path = plimsoll.export(module, sample, os.path.join(self.dir.name, "repeat.onnx"), exporter="torchscript")
+        numpy.save(os.path.join(self.dir.name, "sample.npy"), sample.numpy())
+        plimsoll._program.ask(["predict", path, "batch=2", "--input", self.dir.name, "--out", os.path.join(self.dir.name, "y.npy")])
+        with torch.no_grad():
+            want = module(sample).numpy()
+        self.assertLess(abs(numpy.load(os.path.join(self.dir.name, "y.npy")) - want).max(), 1e-5)
+
+    def test_outputs_do_not_take_the_names_of_weights_and_inner_values(self):
+        class Same(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.scale = nn.Linear(3, 3), nn.Parameter(torch.ones(3))
+
+            def forward(self, sample):
+                y = self.a(sample - sample.mean(-1, keepdim=True)) * self.scale
+                return {"linear": y.relu(), "mean": y.mean(1, keepdim=True), "scale": y.exp()}
+
+        data = {"sample": torch.randn(8, 3), "target": torch.randn(8, 1)}
+        for exporter in ("torchscript", "dynamo"):
+            module = Same()
+            plimsoll.train(module, torch.zeros(2, 3), loss="mse(mean, target) + mse(scale_out, sample)", data=data, batch=4,
+                           out=os.path.join(self.dir.name, exporter), exporter=exporter, **{"train.steps": 2})
+            self.assertFalse(torch.equal(module.scale, torch.ones(3)))
+
     def test_an_interrupt_saves_and_the_next_call_resumes(self):
         out, steps = os.path.join(self.dir.name, "run"), 10**9
         numpy.savez(os.path.join(self.dir.name, "d.npz"), **samples())
