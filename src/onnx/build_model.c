@@ -285,8 +285,8 @@ static pl_status undefined(const pl_ox_call *c, const char *name)
                               "input '%s' has elements of type %s, which Plimsoll does not support",
                               name, pl_ox_type_name(g->initializer[i]->data_type));
     return pl_ox_fail(c, PL_ERR_FILE,
-                      "input '%s' is not defined before this node: the nodes are not in order, or "
-                      "form a cycle",
+                      "input '%s' is not defined before this node: no node makes it, or nodes form "
+                      "a cycle",
                       name);
 }
 

@@ -92,6 +92,7 @@ struct pl_onnx {
     pl_ox_map *inits;     /* name to pl_ox_init */
     pl_ox_map *functions; /* "domain:name:overload" to pl_ox_function */
     pl_ox_map *slots;     /* name to pl_ox_slot */
+    pl_ox_node **in_file; /* the nodes of the main graph in the order of the file */
     int64_t opset;        /* of the default domain */
     int recognised;       /* patterns of the last build */
 };
@@ -116,6 +117,8 @@ pl_ox_map *pl_ox_map_new(pl_arena *mem);
 void *pl_ox_map_get(const pl_ox_map *m, const char *key);                        /* NULL if none */
 pl_status pl_ox_map_put(pl_ox_map *m, const char *key, void *value) PL_MUST_USE; /* key borrowed */
 
+/* Puts the nodes of all graphs and functions in order; sets in_file (order.c). */
+pl_status pl_ox_sort_nodes(pl_onnx *o) PL_MUST_USE;
 /* Reads the kinds of all initializers. */
 pl_status pl_ox_read_kinds(pl_onnx *o) PL_MUST_USE;
 

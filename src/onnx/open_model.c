@@ -201,15 +201,18 @@ static const struct {
     {"Range", 2, PL_OX_ROLE_CONSTANT},
 };
 
-static pl_ox_init *init_of(const pl_onnx *o, const pl_ox_node *n, size_t k)
+/* The tensor that input k of a node reads: an initializer, or a value that nodes Cast and Identity
+ * make of one. same: the names of such values. */
+static pl_ox_init *read_by(const pl_onnx *o, const pl_ox_map *same, const pl_ox_node *n, size_t k)
 {
-    return k < n->n_input && n->input[k] ? pl_ox_map_get(o->inits, n->input[k]) : NULL;
+    if (k >= n->n_input || !n->input[k]) return NULL;
+    pl_ox_init *t = pl_ox_map_get(o->inits, n->input[k]);
+    return t ? t : pl_ox_map_get(same, n->input[k]);
 }
 
 /* Gives the weight and the bias of a layer the number of inputs of the layer. */
-static void set_fan(const pl_onnx *o, const pl_ox_node *n)
+static void set_fan(const pl_ox_node *n, pl_ox_init *w, pl_ox_init *bias)
 {
-    pl_ox_init *w = init_of(o, n, 1), *bias = init_of(o, n, 2);
     if (!w || w->about.type.rank < 2) return;
     const pl_type *t = &w->about.type;
     double fan = w->role == PL_OX_ROLE_CONV ? (double)pl_type_elems(t) / (double)t->dim[0]
@@ -222,16 +225,18 @@ static void set_fan(const pl_onnx *o, const pl_ox_node *n)
     if (bias) bias->fan_in = fan;
 }
 
-static void set_roles(pl_onnx *o)
+static pl_status set_roles(pl_onnx *o)
 {
     const pl_ox_graph *g = o->proto->graph;
+    pl_ox_map *same = pl_ox_map_new(&o->mem);
+    if (!same) return PL_ERR_MEMORY;
     for (size_t i = 0; i < g->n_node; i++) {
         const pl_ox_node *n = g->node[i];
         if (!n->op_type) continue;
         bool layer = false;
         for (size_t r = 0; r < sizeof roles / sizeof *roles; r++) {
             if (strcmp(roles[r].op, n->op_type) != 0) continue;
-            pl_ox_init *t = init_of(o, n, (size_t)roles[r].input);
+            pl_ox_init *t = read_by(o, same, n, (size_t)roles[r].input);
             if (!t || t->role == PL_OX_ROLE_CONV || !pl_dtype_is_float(t->about.type.dtype) ||
                 (roles[r].role == PL_OX_ROLE_CONSTANT && t->role != PL_OX_ROLE_NONE))
                 continue;
@@ -239,8 +244,12 @@ static void set_roles(pl_onnx *o)
             t->conv |= t->role == PL_OX_ROLE_CONV && t->about.type.rank > 2;
             layer |= t->role == PL_OX_ROLE_CONV || t->role == PL_OX_ROLE_MATRIX;
         }
-        if (layer) set_fan(o, n);
+        if (layer) set_fan(n, read_by(o, same, n, 1), read_by(o, same, n, 2));
+        bool passes = strcmp(n->op_type, "Cast") == 0 || strcmp(n->op_type, "Identity") == 0;
+        pl_ox_init *t = passes && n->n_output == 1 ? read_by(o, same, n, 0) : NULL;
+        if (t && n->output[0]) PL_TRY(pl_ox_map_put(same, n->output[0], t));
     }
+    return PL_OK;
 }
 
 /* Patterns of the names that exporters give to buffers and to computed constants. */
@@ -297,6 +306,7 @@ static pl_status read_model(pl_onnx *o)
     PL_TRY(pl_ox_parse(&o->file, &o->mem, &o->proto));
     PL_FAIL_IF(!o->proto->graph, PL_ERR_FILE, "%s has no graph; it is not an ONNX model", o->path);
     PL_TRY(read_opset(o));
+    PL_TRY(pl_ox_sort_nodes(o));
     o->inits = pl_ox_map_new(&o->mem);
     o->functions = pl_ox_map_new(&o->mem);
     o->slots = pl_ox_map_new(&o->mem);
@@ -309,7 +319,7 @@ static pl_status read_model(pl_onnx *o)
     PL_TRY(pl_ox_read_kinds(o));
     PL_TRY(read_functions(o));
     PL_TRY(read_ports(o));
-    set_roles(o);
+    PL_TRY(set_roles(o));
     set_weights(o);
     return PL_OK;
 }

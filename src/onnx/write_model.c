@@ -259,7 +259,7 @@ static pl_status list_graph(writer *w, const field *graph)
         field f;
         PL_TRY(next_field(&w->o->file, &pos, graph->end, &f));
         if (f.id == 1 && node < g->n_node) {
-            PL_TRY(add_node(w, &f, g->node[node++]));
+            PL_TRY(add_node(w, &f, w->o->in_file[node++]));
             continue;
         }
         const pl_ox_tensor *t =

@@ -363,6 +363,19 @@ TEST(onnx_string_bombs_are_refused)
 }
 
 /* Every beginning of a file is refused or builds; no byte may crash the reader. */
+TEST(onnx_a_cycle_of_nodes_is_refused)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    pl_str g = PL_STR_INIT;
+    put_node(&g, "Relu", "a", "b");
+    put_node(&g, "Tanh", "b", "a");
+    put_node(&g, "Neg", "a", "y");
+    put_port(&g, 11, "x", NULL, 3);
+    put_port(&g, 12, "y", NULL, 3);
+    pl_str cycle = model_of(&g);
+    REFUSED(cycle, ".", PL_ERR_FILE, "no node makes it, or nodes form a cycle");
+}
+
 /* Each build copies the names of its nodes, and a small budget needs many builds. */
 TEST(onnx_long_names_of_nodes_are_cut_between_characters)
 {

@@ -206,3 +206,64 @@ TEST(onnx_a_mask_of_dropout_that_nobody_reads_costs_nothing)
     pl_text_free(plain);
     pl_text_free(named);
 }
+
+/* y = BatchNormalization(x), whose running statistics are f16 in the file and cast to f32. */
+static pl_str half_statistics(void)
+{
+    static const float one[2] = {1, 1}, zero[2] = {0, 0};
+    static const uint16_t mean[2] = {0, 0}, var[2] = {0x3c00, 0x3c00}; /* 1 */
+    static const char *const names[2] = {"bn.running_mean", "bn.running_var"};
+    const int64_t two = 2, shape[2] = {4, 2};
+    pl_str g = PL_STR_INIT, norm = PL_STR_INIT;
+    for (int i = 0; i < 2; i++) {
+        pl_str to = PL_STR_INIT, cast = PL_STR_INIT;
+        put_text(&to, 1, "to");
+        put_number(&to, 3, PL_OX_FLOAT);
+        put_number(&to, 20, 2); /* INT */
+        put_text(&cast, 1, names[i]);
+        put_text(&cast, 2, i ? "wide_var" : "wide_mean");
+        put_text(&cast, 4, "Cast");
+        put_message(&cast, 5, &to);
+        put_message(&g, 1, &cast);
+    }
+    static const char *const in[5] = {"x", "bn.weight", "bn.bias", "wide_mean", "wide_var"};
+    for (int i = 0; i < 5; i++) put_text(&norm, 1, in[i]);
+    put_text(&norm, 2, "y");
+    put_text(&norm, 4, "BatchNormalization");
+    put_message(&g, 1, &norm);
+    put_tensor(&g, "bn.weight", PL_OX_FLOAT, one, sizeof one, 1, &two);
+    put_tensor(&g, "bn.bias", PL_OX_FLOAT, zero, sizeof zero, 1, &two);
+    put_tensor(&g, names[0], PL_OX_FLOAT16, mean, sizeof mean, 1, &two);
+    put_tensor(&g, names[1], PL_OX_FLOAT16, var, sizeof var, 1, &two);
+    put_floats(&g, 11, "x", 2, shape);
+    put_floats(&g, 12, "y", 2, shape);
+    return model_of(&g);
+}
+
+TEST(onnx_running_statistics_in_f16_are_those_of_training)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    pl_str m = half_statistics();
+    pl_onnx *o;
+    pl_type t;
+    CHECK_OK(pl_ox_open_memory(m.text, m.len, ".", &o));
+    model_run r = model_run_new(o, true);
+    pl_onnx_value out = {.name = "y"};
+    pl_status rc = pl_onnx_build(o, r.nn, NULL, 0, NULL, 1, &out);
+    if (rc == PL_OK) pl_output(r.nn->g, "y", out.value);
+    CHECK_OK(model_run_start(&r, rc));
+    float *x = pl_session_input(r.session, r.program, "x", &t);
+    for (int i = 0; i < 8; i++) x[i] = (float)(i / 2); /* 0 to 3 in both columns */
+    CHECK_OK(pl_session_run(r.session, r.program));
+    CHECK_OK(pl_session_wait(r.session));
+
+    const float *y = pl_session_output(r.session, r.program, "y", &t);
+    const float *mean = pl_session_slot(r.session, pl_store_find(r.store, "bn.running_mean"));
+    const float *var = pl_session_slot(r.session, pl_store_find(r.store, "bn.running_var"));
+
+    CHECK_NEAR(y[0], -1.5 / 1.118034, 1e-4); /* of the batch: mean 1.5, variance 1.25 */
+    CHECK_NEAR(mean[0], 0.1 * 1.5, 1e-6);
+    CHECK_NEAR(var[1], 0.9 + 0.1 * 5 / 3, 1e-6);
+    model_run_free(&r);
+    pl_str_release(&m);
+}

@@ -4,6 +4,7 @@
 #include "onnx/onnx.h"
 #include "tests/lib/test.h"
 #include "tests/onnx/model_run.h"
+#include "tests/onnx/proto_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,4 +112,63 @@ TEST(onnx_large_models_are_written_in_two_files_and_read_again)
     CHECK_OK(outputs(one, after));
     for (int i = 0; i < BATCH * CLASSES; i++)
         CHECK_NEAR(after[i], before[i] + (float)(i % CLASSES), 1e-6);
+}
+
+/* Some tools append nodes that earlier nodes read. The written file has them in the same order, and
+ * the Dropout, which is the first, evaluates. */
+TEST(onnx_nodes_in_another_order_are_built_and_written)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    static const float ratio = 0.5f, w[3] = {1, 2, 3};
+    static const char *const name[] = {"ratio", "w"};
+    const char *in[] = {"z", "ratio", "on"}, *written = pl_test_path("written.onnx");
+    const char *weights = pl_test_path("w.safetensors");
+    pl_str g = PL_STR_INIT, drop = PL_STR_INIT, mul = PL_STR_INIT, on = PL_STR_INIT;
+    for (int i = 0; i < 3; i++) put_text(&drop, 1, in[i]);
+    put_text(&drop, 2, "y");
+    put_text(&drop, 4, "Dropout");
+    put_message(&g, 1, &drop);
+    put_text(&mul, 1, "x");
+    put_text(&mul, 1, "w");
+    put_text(&mul, 2, "z");
+    put_text(&mul, 4, "Mul");
+    put_message(&g, 1, &mul);
+    for (int i = 0; i < 2; i++) {
+        pl_str t = PL_STR_INIT;
+        if (i) put_number(&t, 1, 3);
+        put_number(&t, 2, PL_OX_FLOAT);
+        put_text(&t, 8, name[i]);
+        put_bytes(&t, 9, i ? w : &ratio, i ? sizeof w : sizeof ratio);
+        put_message(&g, 5, &t);
+    }
+    put_number(&on, 2, PL_OX_BOOL);
+    put_text(&on, 8, "on");
+    put_bytes(&on, 9, &(uint8_t){1}, 1);
+    put_message(&g, 5, &on);
+    put_floats(&g, 11, "x", 1, &(int64_t){3});
+    put_floats(&g, 12, "y", 1, &(int64_t){3});
+    pl_str m = model_of(&g);
+    pl_onnx *o;
+    CHECK_OK(pl_ox_open_memory(m.text, m.len, ".", &o));
+    CHECK_OK(write_one(o, "w", 1, weights));
+    CHECK_OK(pl_onnx_write(o, weights, written, NULL));
+    pl_onnx_free(o);
+    pl_str_release(&m);
+    CHECK_OK(pl_onnx_open(written, &o));
+    CHECK(strcmp(o->in_file[0]->op_type, "Dropout") == 0);
+    CHECK_INT(o->in_file[0]->n_input, 2); /* without the input that switches training on */
+    CHECK_INT(o->in_file[1]->n_input, 2);
+    model_run r = model_run_new(o, false);
+    pl_onnx_value out = {.name = "y"};
+    pl_type type;
+    pl_status rc = pl_onnx_build(o, r.nn, NULL, 0, NULL, 1, &out);
+    if (rc == PL_OK) pl_output(r.nn->g, "y", out.value);
+    CHECK_OK(model_run_start(&r, rc));
+    float *x = pl_session_input(r.session, r.program, "x", &type);
+    for (int i = 0; i < 3; i++) x[i] = 2;
+    CHECK_OK(pl_session_run(r.session, r.program));
+    CHECK_OK(pl_session_wait(r.session));
+    const float *y = pl_session_output(r.session, r.program, "y", &type);
+    for (int i = 0; i < 3; i++) CHECK_NEAR(y[i], 2 * (w[i] + (float)i), 1e-6);
+    model_run_free(&r);
 }

@@ -38,10 +38,13 @@ static pl_status set_as(pl_ox_call *c, int k, pl_val y, pl_dtype as, const int *
 }
 
 /* ---- batch norm ------------------------------------------------------------------------------ */
-/* Returns the slot of a running statistic, or -1 if the file does not store the input. */
+/* Returns the slot of a running statistic, or -1 if the file does not store the input. Files with
+ * statistics in f16 cast them to f32 before the node. */
 static int slot_of(pl_ox_call *c, int k)
 {
-    const pl_ox_init *t = c->in[k]->init;
+    const pl_ox_val *v = c->in[k];
+    while (!v->init && v->op && strcmp(v->op, "Cast") == 0 && v->n_arg > 0) v = v->arg[0];
+    const pl_ox_init *t = v->init;
     pl_ox_any(c->b, c->in[k]);
     return t ? pl_store_find(pl_graph_store(c->g), t->about.name) : -1;
 }
