@@ -36,7 +36,8 @@ typedef enum pl_ox_role {
     PL_OX_ROLE_BIAS,
     PL_OX_ROLE_SCALE,   /* of a norm: ones at first */
     PL_OX_ROLE_SHIFT,   /* of a norm: zeros at first */
-    PL_OX_ROLE_OTHER,   /* weights of recurrent layers, slopes */
+    PL_OX_ROLE_SLOPE,   /* of PReLU: a quarter at first */
+    PL_OX_ROLE_OTHER,   /* weights of recurrent layers */
     PL_OX_ROLE_BUFFER,  /* running statistics */
     PL_OX_ROLE_CONSTANT /* a setting of an op that ONNX has as an input: scales, bounds */
 } pl_ox_role;
@@ -117,8 +118,11 @@ pl_ox_map *pl_ox_map_new(pl_arena *mem);
 void *pl_ox_map_get(const pl_ox_map *m, const char *key);                        /* NULL if none */
 pl_status pl_ox_map_put(pl_ox_map *m, const char *key, void *value) PL_MUST_USE; /* key borrowed */
 
-/* Puts the nodes of all graphs and functions in order; sets in_file (order.c). */
+/* Puts the nodes of all graphs and functions in order; sets in_file (node_order.c). */
 pl_status pl_ox_sort_nodes(pl_onnx *o) PL_MUST_USE;
+/* Sets roles and numbers of inputs of all initializers, and which of them are weights. Requires
+ * their kinds. */
+pl_status pl_ox_set_roles(pl_onnx *o) PL_MUST_USE;
 /* Reads the kinds of all initializers. */
 pl_status pl_ox_read_kinds(pl_onnx *o) PL_MUST_USE;
 

@@ -150,128 +150,6 @@ static pl_status read_inits(pl_onnx *o)
     return PL_OK;
 }
 
-/* Roles of inputs, by op; an input that is not named has none. */
-static const struct {
-    const char *op;
-    int input;
-    pl_ox_role role;
-} roles[] = {
-    {"Conv", 1, PL_OX_ROLE_CONV},
-    {"Conv", 2, PL_OX_ROLE_BIAS},
-    {"ConvTranspose", 1, PL_OX_ROLE_CONV},
-    {"ConvTranspose", 2, PL_OX_ROLE_BIAS},
-    {"Gemm", 0, PL_OX_ROLE_MATRIX},
-    {"Gemm", 1, PL_OX_ROLE_MATRIX},
-    {"Gemm", 2, PL_OX_ROLE_BIAS},
-    {"MatMul", 0, PL_OX_ROLE_MATRIX},
-    {"MatMul", 1, PL_OX_ROLE_MATRIX},
-    {"Gather", 0, PL_OX_ROLE_TABLE},
-    {"BatchNormalization", 1, PL_OX_ROLE_SCALE},
-    {"BatchNormalization", 2, PL_OX_ROLE_SHIFT},
-    {"BatchNormalization", 3, PL_OX_ROLE_BUFFER},
-    {"BatchNormalization", 4, PL_OX_ROLE_BUFFER},
-    {"InstanceNormalization", 1, PL_OX_ROLE_SCALE},
-    {"InstanceNormalization", 2, PL_OX_ROLE_SHIFT},
-    {"GroupNormalization", 1, PL_OX_ROLE_SCALE},
-    {"GroupNormalization", 2, PL_OX_ROLE_SHIFT},
-    {"LayerNormalization", 1, PL_OX_ROLE_SCALE},
-    {"LayerNormalization", 2, PL_OX_ROLE_SHIFT},
-    {"SimplifiedLayerNormalization", 1, PL_OX_ROLE_SCALE},
-    {"RMSNormalization", 1, PL_OX_ROLE_SCALE},
-    {"PRelu", 1, PL_OX_ROLE_OTHER},
-    {"LSTM", 1, PL_OX_ROLE_OTHER},
-    {"LSTM", 2, PL_OX_ROLE_OTHER},
-    {"LSTM", 3, PL_OX_ROLE_OTHER},
-    {"GRU", 1, PL_OX_ROLE_OTHER},
-    {"GRU", 2, PL_OX_ROLE_OTHER},
-    {"GRU", 3, PL_OX_ROLE_OTHER},
-    {"RNN", 1, PL_OX_ROLE_OTHER},
-    {"RNN", 2, PL_OX_ROLE_OTHER},
-    {"RNN", 3, PL_OX_ROLE_OTHER},
-    {"Resize", 1, PL_OX_ROLE_CONSTANT},
-    {"Resize", 2, PL_OX_ROLE_CONSTANT},
-    {"Upsample", 1, PL_OX_ROLE_CONSTANT},
-    {"Clip", 1, PL_OX_ROLE_CONSTANT},
-    {"Clip", 2, PL_OX_ROLE_CONSTANT},
-    {"Dropout", 1, PL_OX_ROLE_CONSTANT},
-    {"Pad", 2, PL_OX_ROLE_CONSTANT},
-    {"OneHot", 2, PL_OX_ROLE_CONSTANT},
-    {"Range", 0, PL_OX_ROLE_CONSTANT},
-    {"Range", 1, PL_OX_ROLE_CONSTANT},
-    {"Range", 2, PL_OX_ROLE_CONSTANT},
-};
-
-/* The tensor that input k of a node reads: an initializer, or a value that nodes Cast and Identity
- * make of one. same: the names of such values. */
-static pl_ox_init *read_by(const pl_onnx *o, const pl_ox_map *same, const pl_ox_node *n, size_t k)
-{
-    if (k >= n->n_input || !n->input[k]) return NULL;
-    pl_ox_init *t = pl_ox_map_get(o->inits, n->input[k]);
-    return t ? t : pl_ox_map_get(same, n->input[k]);
-}
-
-/* Gives the weight and the bias of a layer the number of inputs of the layer. */
-static void set_fan(const pl_ox_node *n, pl_ox_init *w, pl_ox_init *bias)
-{
-    if (!w || w->about.type.rank < 2) return;
-    const pl_type *t = &w->about.type;
-    double fan = w->role == PL_OX_ROLE_CONV ? (double)pl_type_elems(t) / (double)t->dim[0]
-                                            : (double)t->dim[t->rank - 2];
-    for (size_t i = 0; i < n->n_attribute && w->role == PL_OX_ROLE_MATRIX; i++)
-        if (n->attribute[i]->name && strcmp(n->attribute[i]->name, "transB") == 0 &&
-            n->attribute[i]->i)
-            fan = (double)t->dim[1];
-    w->fan_in = fan;
-    if (bias) bias->fan_in = fan;
-}
-
-static pl_status set_roles(pl_onnx *o)
-{
-    const pl_ox_graph *g = o->proto->graph;
-    pl_ox_map *same = pl_ox_map_new(&o->mem);
-    if (!same) return PL_ERR_MEMORY;
-    for (size_t i = 0; i < g->n_node; i++) {
-        const pl_ox_node *n = g->node[i];
-        if (!n->op_type) continue;
-        bool layer = false;
-        for (size_t r = 0; r < sizeof roles / sizeof *roles; r++) {
-            if (strcmp(roles[r].op, n->op_type) != 0) continue;
-            pl_ox_init *t = read_by(o, same, n, (size_t)roles[r].input);
-            if (!t || t->role == PL_OX_ROLE_CONV || !pl_dtype_is_float(t->about.type.dtype) ||
-                (roles[r].role == PL_OX_ROLE_CONSTANT && t->role != PL_OX_ROLE_NONE))
-                continue;
-            t->role = roles[r].role;
-            t->conv |= t->role == PL_OX_ROLE_CONV && t->about.type.rank > 2;
-            layer |= t->role == PL_OX_ROLE_CONV || t->role == PL_OX_ROLE_MATRIX;
-        }
-        if (layer) set_fan(n, read_by(o, same, n, 1), read_by(o, same, n, 2));
-        bool passes = strcmp(n->op_type, "Cast") == 0 || strcmp(n->op_type, "Identity") == 0;
-        pl_ox_init *t = passes && n->n_output == 1 ? read_by(o, same, n, 0) : NULL;
-        if (t && n->output[0]) PL_TRY(pl_ox_map_put(same, n->output[0], t));
-    }
-    return PL_OK;
-}
-
-/* Patterns of the names that exporters give to buffers and to computed constants. */
-static const char no_parameters[] =
-    "*::*,/*,val_*,*Constant*,*_output_?,*scalar*,*lifted_tensor*,_tensor_constant*,"
-    "*.running_mean,*.running_var,*.num_batches_tracked,*inv_freq,*attn_mask,*.masked_bias,"
-    "*position_ids,_?*_const*,const_*,clone*,arange*,ones*,zeros*,full*,mul_*,add_*,sub_*,div_*,"
-    "expand*,unsqueeze*,slice*,constant*,__*";
-
-static void set_weights(pl_onnx *o)
-{
-    for (int i = 0; i < o->n_init; i++) {
-        pl_ox_init *t = &o->init[i];
-        if (!pl_dtype_is_float(t->about.type.dtype) || t->role == PL_OX_ROLE_BUFFER) continue;
-        if (t->kind == PL_OX_KIND_PARAMETER) t->about.weight = true;
-        if (t->kind != PL_OX_KIND_UNKNOWN) continue;
-        if (t->role == PL_OX_ROLE_CONSTANT) continue;
-        t->about.weight = (t->role != PL_OX_ROLE_NONE && t->about.type.rank > 0) ||
-                          !pl_nn_match(no_parameters, t->about.name);
-    }
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 static pl_status read_functions(pl_onnx *o)
 {
@@ -319,8 +197,7 @@ static pl_status read_model(pl_onnx *o)
     PL_TRY(pl_ox_read_kinds(o));
     PL_TRY(read_functions(o));
     PL_TRY(read_ports(o));
-    PL_TRY(set_roles(o));
-    set_weights(o);
+    PL_TRY(pl_ox_set_roles(o));
     return PL_OK;
 }
 

@@ -84,18 +84,32 @@ bool pl_ox_known(pl_ox_build *b, pl_ox_val *v)
 }
 
 /* ---- tensors and constants as graph values --------------------------------------------------- */
-/* Which initial distribution PyTorch gives the weight of a layer. */
-static pl_init fresh_init(const pl_ox_init *t)
+/* Sets the initial distribution that PyTorch gives the weight of a layer. false: PyTorch has none
+ * for a weight of the module's own (a class token, a position table). */
+static bool fresh_init(const pl_ox_init *t, pl_init *out)
 {
-    double fan = t->fan_in > 0 ? t->fan_in : 1;
-    switch (t->role) {
-    case PL_OX_ROLE_SCALE: return (pl_init){PL_INIT_CONST, 1, 0};
-    case PL_OX_ROLE_SHIFT: return (pl_init){PL_INIT_CONST, 0, 0};
-    case PL_OX_ROLE_TABLE: return (pl_init){PL_INIT_NORMAL, 0, 1};
-    default:
-        return pl_nn_init_of(pl_nn_uniform(-1 / __builtin_sqrt(fan), 1 / __builtin_sqrt(fan)), fan,
+    pl_ox_role role = t->role;
+    const pl_type *type = &t->about.type;
+    double fan = t->fan_in;
+    bool attends = pl_nn_match("*in_proj_weight", t->about.name) && type->rank == 2;
+    /* Norms that the exporter wrote as sums and products. */
+    bool vector = type->rank == 1 && role == PL_OX_ROLE_NONE && fan <= 0;
+    if (vector && pl_nn_match("*weight", t->about.name)) role = PL_OX_ROLE_SCALE;
+    if (vector && pl_nn_match("*bias", t->about.name)) role = PL_OX_ROLE_SHIFT;
+    if (pl_nn_match("*in_proj_bias", t->about.name)) role = PL_OX_ROLE_SHIFT;
+    if (attends) fan = (double)(type->dim[0] + type->dim[1]) / 6; /* nn.MultiheadAttention */
+    if (role == PL_OX_ROLE_SCALE || role == PL_OX_ROLE_SHIFT)
+        *out = (pl_init){PL_INIT_CONST, role == PL_OX_ROLE_SCALE, 0};
+    else if (role == PL_OX_ROLE_TABLE)
+        *out = (pl_init){PL_INIT_NORMAL, 0, 1};
+    else if (role == PL_OX_ROLE_SLOPE)
+        *out = (pl_init){PL_INIT_CONST, 0.25, 0};
+    else if (fan > 0)
+        *out = pl_nn_init_of(pl_nn_uniform(-1 / __builtin_sqrt(fan), 1 / __builtin_sqrt(fan)), fan,
                              fan);
-    }
+    else
+        return false;
+    return true;
 }
 
 static bool trains(const pl_ox_build *b, const pl_ox_init *t)
@@ -171,8 +185,7 @@ static pl_val tensor_value(pl_ox_build *b, pl_ox_val *v, bool used)
     memcpy(s.dim, v->dim, sizeof s.dim);
     identity(v->rank, s.perm);
     if (t->conv) pl_ox_last_perm(v->rank, s.perm);
-    s.fresh = b->o->init == PL_ONNX_INIT_PYTORCH && t->about.weight;
-    if (s.fresh) slot.init = fresh_init(t);
+    s.fresh = b->o->init == PL_ONNX_INIT_PYTORCH && t->about.weight && fresh_init(t, &slot.init);
     pl_val x = slot_value(b, t->about.name, &slot, &s);
     memcpy(v->perm, s.perm, sizeof v->perm);
     return narrow ? pl_cast(b->g, x, own) : x;

@@ -6,6 +6,7 @@
 #include "tests/lib/test.h"
 #include "tests/onnx/proto_write.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* 79,800 elements, more than are read at once; no size divides a run. */
@@ -91,4 +92,49 @@ TEST(onnx_weights_of_each_type_lie_in_the_order_of_their_layer)
                       conv, misplaced(&m, conv != 0));
             pl_str_release(&m);
         }
+}
+
+/* Linear layers of three dimensions are products with transposed weights in the file, and norms may
+ * be sums and products. */
+TEST(onnx_fresh_weights_are_those_of_pytorchs_layers)
+{
+    if (pl_onnx_missing()) SKIP(pl_onnx_missing());
+    static const struct {
+        const char *model, *name;
+        pl_init_kind kind;
+        double high; /* the highest value, or the constant */
+    } wanted[] = {
+        {"block-new", "layer.linear1.weight", PL_INIT_UNIFORM, 0.25}, /* 16 inputs */
+        {"block-new", "layer.linear1.bias", PL_INIT_UNIFORM, 0.25},
+        {"block-new", "layer.linear2.weight", PL_INIT_UNIFORM, 0.1767767}, /* 32 */
+        {"block-new", "head.weight", PL_INIT_UNIFORM, 0.25},
+        {"block-new", "layer.self_attn.in_proj_weight", PL_INIT_UNIFORM, 0.3061862},
+        {"block-new", "layer.self_attn.in_proj_bias", PL_INIT_CONST, 0},
+        {"block-new", "norm.weight", PL_INIT_CONST, 1},
+        {"block-new", "norm.bias", PL_INIT_CONST, 0},
+        {"block-new", "embed.weight", PL_INIT_NORMAL, 1},
+        {"small-old", "conv1.weight", PL_INIT_UNIFORM, 0.1924501}, /* 27 */
+        {"small-old", "bn1.weight", PL_INIT_CONST, 1},
+        {"small-old", "fc.bias", PL_INIT_UNIFORM, 0.3535534}, /* 8 */
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        char path[128];
+        pl_onnx *o;
+        snprintf(path, sizeof path, "tests/data/onnx/%s/model.onnx", wanted[i].model);
+        CHECK_OK(pl_onnx_open(path, &o));
+        pl_store *store = pl_store_new();
+        pl_graph *g = pl_graph_new(store);
+        pl_nn *m = pl_nn_new(g, true);
+        pl_onnx_opts opts = {.init = PL_ONNX_INIT_PYTORCH};
+        CHECK_OK(pl_onnx_build(o, m, &opts, 0, NULL, 0, NULL));
+        int slot = pl_store_find(store, wanted[i].name);
+        CHECK_MSG(slot >= 0, "%s", wanted[i].name);
+        const pl_init *init = &pl_store_slot(store, slot)->init;
+        CHECK_MSG(init->kind == wanted[i].kind, "%s: %d", wanted[i].name, (int)init->kind);
+        CHECK_NEAR(init->kind == PL_INIT_CONST ? init->a : init->b, wanted[i].high, 1e-6);
+        pl_nn_free(m);
+        pl_graph_free(g);
+        pl_store_free(store);
+        pl_onnx_free(o);
+    }
 }

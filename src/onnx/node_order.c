@@ -1,4 +1,4 @@
-/* order.c - puts the nodes of graphs in order: each node after the nodes whose results it reads.
+/* node_order.c - puts the nodes of graphs in order: each node after the nodes that it reads.
  *
  * The standard asks for this order. ONNX Runtime does not, and some of the tools that change graphs
  * append nodes at the end. Nodes that form a cycle keep the order of the file, and the build names
