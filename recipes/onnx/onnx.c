@@ -232,6 +232,27 @@ static pl_val loss_of(onnx_part *p, const onnx_term *t)
     return pl_task_loss(p->m, t->kind, x, expected, o);
 }
 
+static const char *term_label(const onnx_term *t)
+{
+    return t->output[0] ? t->output : t->kind;
+}
+
+/* The name of term k among the outputs: loss.OUTPUT, loss.OUTPUT.KIND where several terms have that
+ * output, and the number of the term behind it where two are of one kind, too. */
+static const char *term_name(onnx_part *p, const onnx_terms *terms, int k)
+{
+    const onnx_term *t = &terms->term[k];
+    bool same_output = false, same_kind = false;
+    for (int i = 0; i < terms->n; i++) {
+        bool same = i != k && strcmp(term_label(&terms->term[i]), term_label(t)) == 0;
+        same_output |= same;
+        same_kind |= same && strcmp(terms->term[i].kind, t->kind) == 0;
+    }
+    if (!same_output) return pl_nn_name(p->m, "loss.%s", term_label(t));
+    if (!same_kind) return pl_nn_name(p->m, "loss.%s.%s", term_label(t), t->kind);
+    return pl_nn_name(p->m, "loss.%s.%s.%d", term_label(t), t->kind, k + 1);
+}
+
 /* The weighted sum of all terms; each of several terms is a separate output, too. */
 static pl_val total_of(onnx_part *p, const onnx_terms *terms)
 {
@@ -240,8 +261,7 @@ static pl_val total_of(onnx_part *p, const onnx_terms *terms)
     for (int i = 0; i < terms->n; i++) {
         const onnx_term *t = &terms->term[i];
         pl_val x = loss_of(p, t);
-        if (terms->n > 1)
-            pl_output(g, pl_nn_name(p->m, "loss.%s", t->output[0] ? t->output : t->kind), x);
+        if (terms->n > 1) pl_output(g, term_name(p, terms, i), x);
         if (t->weight != 1) x = pl_scale(g, x, t->weight);
         sum = i ? pl_add(g, sum, x) : x;
     }

@@ -138,6 +138,20 @@ TEST(onnx_classes_have_weights)
               0, "");
 }
 
+/* Each term is an output with a name of its own, also of two losses of one output. */
+TEST(onnx_several_losses_of_one_output_have_names)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    cli_result r = cli_run(
+        IN "$P train table.onnx 'loss=cross_entropy(logits, label) + 0.5 * dice(logits, label) + "
+           "dice(logits, label)' data.path=rows.csv batch=20 train.steps=1 --out run",
+        pl_test_dir());
+    CHECK_RUN(r, 0, "loss.logits.cross_entropy=");
+    CHECK_MSG(strstr(r.err, " loss.logits.dice.2=") && strstr(r.err, " loss.logits.dice.3="), "%s",
+              r.err);
+}
+
 /* A table with columns in the wrong order, or pictures in 0 to 255, show in the first lines. */
 TEST(onnx_the_first_batch_is_described)
 {
