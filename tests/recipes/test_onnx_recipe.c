@@ -413,6 +413,8 @@ TEST(onnx_mistakes_in_data_are_told_before_the_first_step)
     CHECK_RUN(r, 5,
               "element 0 of \"label\" is 3, and the network has the classes 0 to 2: correct "
               "the data, or build the network with more outputs");
+    CHECK_RUN(cli_run(IN "$P train " TABLE "data.fields=x=a+b+c+d,lable=label --quiet --out f", d),
+              2, "data.fields: data fill no input \"lable\" (x, label)");
     CHECK_RUN(cli_run(IN "$P plan words.onnx dims.seq=0", d), 2,
               "dims.seq: 0 is not a whole number");
     CHECK_RUN(cli_run(IN "$P plan words.onnx dims.seq=8.5", d), 2, "dims.seq: 8.5 is not a whole");

@@ -262,11 +262,47 @@ static pl_status open_part(pl_dataset *d, const pl_dataset_opts *o, pl_subset su
     return PL_OK;
 }
 
+static bool is_input(const pl_dataset_opts *o, const char *name, size_t len)
+{
+    pl_type type;
+    for (int k = 0; k < 2; k++) {
+        const char *input;
+        if (k == PL_SUBSET_EVAL && !o->eval) continue;
+        for (int i = 0; (input = input_at(o, (pl_subset)k, i, &type)); i++)
+            if (strlen(input) == len && memcmp(input, name, len) == 0) return true;
+    }
+    return false;
+}
+
+/* A misspelt name would leave its input without the array that it was given. */
+static pl_status check_fields(const pl_dataset *d, const pl_dataset_opts *o)
+{
+    for (const char *at = d->fields; *at;) {
+        size_t len = strcspn(at, ",");
+        while (*at == ' ' && len) at++, len--;
+        size_t n = strcspn(at, "=,");
+        if (n < len && !is_input(o, at, n)) {
+            char inputs[256] = "";
+            pl_type type;
+            const char *name;
+            for (int i = 0; (name = input_at(o, PL_SUBSET_TRAIN, i, &type)); i++)
+                snprintf(inputs + strlen(inputs), sizeof inputs - strlen(inputs), "%s%s",
+                         i ? ", " : "", name);
+            PL_FAIL(PL_ERR_CONFIG, "data.fields: data fill no input \"%.*s\" (%s)", (int)n, at,
+                    inputs);
+        }
+        at += len;
+        if (*at == ',') at++;
+    }
+    return PL_OK;
+}
+
 /* Separate evaluation files, else a share of the training files. */
 static pl_status open_parts(pl_dataset *d, const pl_dataset_opts *o)
 {
     const char *base[2];
     part *train = &d->parts[PL_SUBSET_TRAIN], *eval = &d->parts[PL_SUBSET_EVAL];
+    if (o->train) PL_TRY(check_fields(d, o)); /* evaluation may read fewer inputs */
     PL_TRY(find_base(d, PL_SUBSET_TRAIN, &base[0]));
     PL_TRY(find_base(d, PL_SUBSET_EVAL, &base[1]));
     bool divided = o->eval && !o->folded && !base[1] && o->eval_share > 0;
