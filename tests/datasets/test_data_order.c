@@ -189,6 +189,57 @@ TEST(data_tar_index_is_read_until_the_tar_changes)
     free(tar);
 }
 
+/* Writes a tar of n samples. */
+static bool write_shard(const char *name, int n)
+{
+    uint8_t *tar = NULL;
+    size_t len = 0;
+    for (int i = 0; i < n; i++) {
+        char member[16];
+        snprintf(member, sizeof member, "%d.jpg", i);
+        tar_member(&tar, &len, member, '0', "picture", 7);
+    }
+    tar_end(&tar, &len);
+    bool ok = image_write(pl_test_path(name), tar, len);
+    free(tar);
+    return ok;
+}
+
+/* Samples of training and of evaluation in a folder below the test's, a digit each; -1: an error. */
+static int parts_of(const char *folder, bool plain)
+{
+    pl_items_opts o = {.path = pl_test_path(folder), .eval_share = 0, .plain = plain};
+    pl_items *s;
+    if (pl_items_open(&o, &s) != PL_OK) return -1;
+    int n[2] = {0, 0};
+    for (int64_t i = 0; i < s->n; i++) n[s->item[i].eval]++;
+    pl_items_close(s);
+    return 10 * n[0] + n[1];
+}
+
+TEST(data_tar_shards_of_an_evaluation_set_are_not_trained_on)
+{
+    mkdir(pl_test_path("named"), 0777);
+    mkdir(pl_test_path("words"), 0777);
+    mkdir(pl_test_path("below"), 0777);
+    mkdir(pl_test_path("below/train"), 0777);
+    mkdir(pl_test_path("below/val"), 0777);
+    CHECK(write_shard("named/set-train-0.tar", 3) && write_shard("named/set-val-0.tar", 2));
+    CHECK(write_shard("words/my-test-0.tar", 3) && write_shard("words/my-test-1.tar", 2));
+    CHECK(write_shard("below/train/0.tar", 4) && write_shard("below/val/0.tar", 1));
+
+    CHECK_INT(parts_of("named", false), 32);
+    CHECK_INT(parts_of("words", false), 50); /* all have the word */
+    CHECK_INT(parts_of("below", false), 41);
+    CHECK_INT(parts_of("below/val", false), 10);
+    CHECK_INT(parts_of("named", true), 5); /* predictions read all */
+    CHECK_INT(parts_of("below/train/0.tar", true), 4);
+
+    CHECK(write_shard("named/set-test-0.tar", 4));
+    CHECK_INT(parts_of("named", false), 32); /* as with folders, the first of val and test */
+    CHECK_INT(parts_of("named", true), 9);
+}
+
 /* Every byte of a header changed: what is read without the library is what the library reads, or
  * the library refuses the file when it decodes it. */
 TEST(data_plain_jpeg_headers_are_those_of_the_library)

@@ -216,9 +216,6 @@ static pl_status walk_classes(walk *w, const char *rel)
     return PL_OK;
 }
 
-static const char *const eval_names[] = {"eval", "val", "valid", "validation", "test"};
-enum { EVAL_NAMES = sizeof eval_names / sizeof *eval_names };
-
 /* Whether the root has folders and all of them are named like evaluation sets. */
 static pl_status only_evaluates(pl_items *s, bool *is)
 {
@@ -230,7 +227,7 @@ static pl_status only_evaluates(pl_items *s, bool *is)
         if (!full) return PL_ERR_MEMORY;
         if (!is_folder(full) || is_of_runs(s->root, names[i], full)) continue;
         folders++;
-        for (int k = 0; k < EVAL_NAMES; k++) known += strcmp(names[i], eval_names[k]) == 0;
+        known += pl__eval_name_find(names[i], strlen(names[i])) >= 0;
     }
     *is = folders && known == folders;
     return PL_OK;
@@ -303,11 +300,11 @@ pl_status pl__items_folder(pl_items *s, const pl_items_opts *o)
     }
     if (trains) PL_TRY(walk_part(&w, "train"));
     w.eval = true;
-    for (int i = 0; i < EVAL_NAMES; i++) {
-        char *dir = join(&s->mem, s->root, eval_names[i]);
+    for (int i = 0; pl__eval_name(i); i++) {
+        char *dir = join(&s->mem, s->root, pl__eval_name(i));
         if (!dir) return PL_ERR_MEMORY;
         if (!is_folder(dir)) continue;
-        PL_TRY(walk_part(&w, eval_names[i]));
+        PL_TRY(walk_part(&w, pl__eval_name(i)));
         break;
     }
     return pl__items_captions(s, o->captions);

@@ -110,13 +110,39 @@ static bool ends_with(const char *text, const char *tail)
     return n >= m && strcmp(text + n - m, tail) == 0;
 }
 
-bool pl_items_is_tar(const char *path)
+static bool holds_tar(const char *folder)
 {
-    if (ends_with(path, ".tar")) return true;
-    DIR *d = opendir(path);
+    DIR *d = opendir(folder);
     bool is = false;
     for (struct dirent *e; d && !is && (e = readdir(d));) is = ends_with(e->d_name, ".tar");
     if (d) closedir(d);
+    return is;
+}
+
+const char *pl__eval_name(int i)
+{
+    static const char *const names[] = {"eval", "val", "valid", "validation", "test"};
+    return i < (int)(sizeof names / sizeof *names) ? names[i] : NULL;
+}
+
+int pl__eval_name_find(const char *name, size_t n)
+{
+    const char *known;
+    for (int i = 0; (known = pl__eval_name(i)); i++)
+        if (strlen(known) == n && memcmp(name, known, n) == 0) return i;
+    return -1;
+}
+
+bool pl_items_is_tar(const char *path)
+{
+    char below[4096];
+    if (ends_with(path, ".tar") || holds_tar(path)) return true;
+    snprintf(below, sizeof below, "%s/train", path);
+    bool is = holds_tar(below);
+    for (int i = 0; !is && pl__eval_name(i); i++) {
+        snprintf(below, sizeof below, "%s/%s", path, pl__eval_name(i));
+        is = holds_tar(below);
+    }
     return is;
 }
 

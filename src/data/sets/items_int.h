@@ -11,6 +11,11 @@ bool pl__is_image_name(const char *name);
 /* Counts a file that is not read, unless it belongs to images. */
 void pl__items_skip(pl_items *s, const char *name);
 
+/* Names of evaluation sets, the first of which that exists is read: eval, val, valid, validation,
+ * test; NULL after the last. _find: the number of a name of n bytes, or -1. */
+const char *pl__eval_name(int i);
+int pl__eval_name_find(const char *name, size_t n);
+
 /* folder.c, tar.c */
 pl_status pl__items_folder(pl_items *s, const pl_items_opts *o) PL_MUST_USE;
 pl_status pl__items_tar(pl_items *s, const pl_items_opts *o) PL_MUST_USE;

@@ -27,6 +27,7 @@ typedef struct shards {
     pl_items *s;
     const pl_items_opts *o;
     int32_t shard;
+    bool *eval;           /* by shard: its samples are for evaluation */
     uint64_t done, total; /* bytes of tars */
 } shards;
 
@@ -255,24 +256,106 @@ static pl_status list_shard(shards *b, const char *path)
     return rc;
 }
 
+/* ---- which shards ---------------------------------------------------------------------------- */
+/* The number of the word of a file name that names an evaluation set, "imagenet-val-0003.tar"; -1:
+ * it has none. */
+static int eval_word(const char *name)
+{
+    int found = -1;
+    for (const char *at = name; *at && found < 0;) {
+        size_t n = 0;
+        while (isalpha((unsigned char)at[n])) n++;
+        found = n ? pl__eval_name_find(at, n) : -1;
+        at += n ? n : 1;
+    }
+    return found;
+}
+
+static pl_status add_shard(shards *b, const char *path, bool eval)
+{
+    struct stat st;
+    if (!path) return PL_ERR_MEMORY;
+    if (stat(path, &st) == 0) b->total += (uint64_t)st.st_size;
+    b->eval[b->s->n_shards] = eval;
+    b->s->shards[b->s->n_shards++] = path;
+    return PL_OK;
+}
+
+static pl_status reserve(shards *b, int n)
+{
+    b->s->shards = pl_arena_new(&b->s->mem, const char *, n + 1);
+    b->eval = pl_arena_new(&b->s->mem, bool, n + 1);
+    return b->s->shards && b->eval ? PL_OK : PL_ERR_MEMORY;
+}
+
+/* The tars of the root. Those with an evaluation word in their names are for evaluation, unless all
+ * have one; of several words the first counts, as with folders, and tars with others are left. */
+static pl_status add_root(shards *b, int n, const char *const *names)
+{
+    int tars = 0, words = 0, first = INT32_MAX;
+    for (int i = 0; i < n; i++) {
+        if (!has_tail(names[i], ".tar")) continue;
+        int word = eval_word(names[i]);
+        tars++;
+        words += word >= 0;
+        if (word >= 0 && word < first) first = word;
+    }
+    for (int i = 0; i < n; i++) {
+        int word = words < tars && !b->o->plain ? eval_word(names[i]) : -1;
+        if (!has_tail(names[i], ".tar") || (word >= 0 && word != first)) continue;
+        PL_TRY(add_shard(b, pl_arena_printf(&b->s->mem, "%s/%s", b->s->root, names[i]), word >= 0));
+    }
+    return PL_OK;
+}
+
+/* The tars of train/ and of the first evaluation folder. */
+static pl_status add_folders(shards *b)
+{
+    pl_items *s = b->s;
+    const char **names[2] = {NULL, NULL}, *dir[2] = {NULL, NULL};
+    int n[2] = {0, 0};
+    for (int i = -1; i < 0 || (pl__eval_name(i) && !n[1]); i++) {
+        int k = i >= 0;
+        struct stat st;
+        dir[k] = pl_arena_printf(&s->mem, "%s/%s", s->root, k ? pl__eval_name(i) : "train");
+        if (!dir[k]) return PL_ERR_MEMORY;
+        if (stat(dir[k], &st) != 0 || !S_ISDIR(st.st_mode)) continue;
+        PL_TRY(pl__list_names(&s->mem, dir[k], &names[k], &n[k]));
+        int tars = 0;
+        for (int j = 0; j < n[k]; j++)
+            if (has_tail(names[k][j], ".tar")) names[k][tars++] = names[k][j];
+        n[k] = tars;
+        if (k && tars) break;
+    }
+    PL_TRY(reserve(b, n[0] + n[1]));
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < n[k]; i++)
+            PL_TRY(add_shard(b, pl_arena_printf(&s->mem, "%s/%s", dir[k], names[k][i]), k == 1));
+    return PL_OK;
+}
+
+static pl_status find_shards(shards *b)
+{
+    const char **names;
+    int n;
+    if (has_tail(b->s->root, ".tar")) {
+        PL_TRY(reserve(b, 1));
+        return add_shard(b, b->s->root, false);
+    }
+    PL_TRY(pl__list_names(&b->s->mem, b->s->root, &names, &n));
+    PL_TRY(reserve(b, n));
+    PL_TRY(add_root(b, n, names));
+    return b->s->n_shards ? PL_OK : add_folders(b);
+}
+
 pl_status pl__items_tar(pl_items *s, const pl_items_opts *o)
 {
     shards b = {.s = s, .o = o};
-    const char **names = &s->root;
-    int n = 1;
-    bool folder = !has_tail(s->root, ".tar");
-    if (folder) PL_TRY(pl__list_names(&s->mem, s->root, &names, &n));
-    s->shards = pl_arena_new(&s->mem, const char *, n + 1);
-    if (!s->shards) return PL_ERR_MEMORY;
-    for (int i = 0; i < n; i++) {
-        if (!has_tail(names[i], ".tar")) continue;
-        char *path = folder ? pl_arena_printf(&s->mem, "%s/%s", s->root, names[i])
-                            : pl_arena_strdup(&s->mem, names[i]);
-        struct stat st;
-        if (!path) return PL_ERR_MEMORY;
-        if (stat(path, &st) == 0) b.total += (uint64_t)st.st_size;
-        s->shards[s->n_shards++] = path;
+    PL_TRY(find_shards(&b));
+    for (b.shard = 0; b.shard < s->n_shards; b.shard++) {
+        int64_t first = s->n;
+        PL_TRY(list_shard(&b, s->shards[b.shard]));
+        for (int64_t i = first; i < s->n; i++) s->item[i].eval = o->plain || b.eval[b.shard];
     }
-    for (b.shard = 0; b.shard < s->n_shards; b.shard++) PL_TRY(list_shard(&b, s->shards[b.shard]));
     return PL_OK;
 }
