@@ -205,7 +205,7 @@ static bool write_shard(const char *name, int n)
     return ok;
 }
 
-/* Samples of training and of evaluation in a folder below the test's, a digit each; -1: an error. */
+/* Samples of training and of evaluation in a folder of the test, a digit each; -1: an error. */
 static int parts_of(const char *folder, bool plain)
 {
     pl_items_opts o = {.path = pl_test_path(folder), .eval_share = 0, .plain = plain};

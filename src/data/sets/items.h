@@ -88,7 +88,7 @@ void pl_items_close(pl_items *s);
 const char *pl_items_skipped(const pl_items *s, char *buf, size_t cap);
 /* Whether a folder is a run folder (docs/CHECKPOINTS.md). */
 bool pl_is_run_folder(const char *path);
-/* Whether path is a tar, a folder that holds one, or a folder whose train or evaluation set does. */
+/* Whether path is a tar, or a folder that holds one itself or in its train or evaluation set. */
 bool pl_items_is_tar(const char *path);
 /* Whether a hash of the name selects it for evaluation: a pure function of both. */
 bool pl_name_in_share(const char *name, double share);
