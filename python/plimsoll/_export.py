@@ -286,6 +286,11 @@ def _tensors(module: "torch.nn.Module", example: Example) -> dict[str, "torch.Te
     return {name: value for name, value in given if isinstance(value, torch.Tensor)}
 
 
+def input_names(module: "torch.nn.Module", example_inputs: Example) -> list[str]:
+    """The names of the inputs, in the order of forward's parameters."""
+    return list(_tensors(module, example_inputs))
+
+
 def without_batch(module: "torch.nn.Module", example_inputs: Example,
                   fixed: Collection[str] = ()) -> dict[str, "torch.Tensor"]:
     """The inputs that do not begin with the batch: scalars, tensors whose first dimension has another size than the first input's,

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, TypeVar, Union
 
-from . import _export, _program, _weights
+from . import _data, _export, _program, _weights
 
 if TYPE_CHECKING:
     import torch
@@ -140,16 +140,6 @@ def last_run() -> Run:
     return _last
 
 
-def _array(value: Any) -> Any:
-    """A tensor, a number or a list as a NumPy array."""
-    import numpy
-
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
-    return numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value)
-
-
 def _fixed_inputs(model: Model, example_inputs: Optional[_export.Example], given: Mapping[str, Any],
                   data: Mapping[str, Any]) -> dict[str, Any]:
     """Values of inputs that have no batch: those of `inputs`, of the data, or else of the example."""
@@ -174,7 +164,7 @@ def _write_inputs(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if isinstance(value, (str, bool, int, float, os.PathLike)):
             texts[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
             continue
-        array = _array(value)
+        array = _data.array(value)
         if array.ndim == 0:
             texts[name] = array.item()
             continue
@@ -255,25 +245,24 @@ def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
                 p["parameters"], p)
 
 
-def _write_arrays(data: Mapping[str, Any], folder: str) -> str:
-    """Arrays or tensors as NAME.npy in a folder."""
-    import numpy
-
-    os.makedirs(folder, exist_ok=True)
-    for name, value in data.items():
-        numpy.save(os.path.join(folder, f"{name}.npy"), _array(value))
-    return folder
+def _inputs_of(model: Model, example_inputs: Optional[_export.Example], fixed: Mapping[str, Any]) -> list[str]:
+    """The names of forward's parameters that data fill, in order."""
+    if isinstance(model, (str, os.PathLike)) or example_inputs is None:
+        return []
+    return [name for name in _export.input_names(model, example_inputs) if name not in fixed]
 
 
 def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
-          data: Union[Path, Mapping[str, Any]], out: Path, loss: str = "auto",
+          data: Any, out: Path, loss: str = "auto",
           memory: Optional[str] = None, device: Optional[str] = None,
           dynamic: Optional[Mapping[str, Mapping[int, str]]] = None, exporter: str = "auto",
           inputs: Optional[Mapping[str, Any]] = None, **keys: Any) -> Run:
     """Trains a module within a memory budget and loads the trained weights back into it.
 
-    data: a folder of class folders, arrays, a table (docs/DATA.md), or a dictionary of arrays with
-    the names of the inputs and of the targets ("label" for classes, "target" for numbers). out:
+    data: a folder of class folders, arrays, a table (docs/DATA.md); or a dictionary of arrays with
+    the names of the inputs and of the targets ("label" for classes, "target" for numbers); or a tuple
+    of arrays, a Dataset or a DataLoader of torch, whose samples are dictionaries, or tuples of
+    forward's inputs and the target. Samples from Python are written to OUT/data first. out:
     folder of the run; an existing run in it is resumed. loss: docs/TRAIN_ONNX.md. inputs: values of
     inputs that have no batch, the same for all samples, {"timestep": 3, "img_ids": tensor}; those that
     are not named keep their values of the data or of the example. The program's progress is printed.
@@ -285,8 +274,8 @@ def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
     fixed = _fixed_inputs(model, example_inputs, inputs or {}, arrays)
     if fixed:
         keys["inputs"] = _write_inputs(fixed, os.path.join(out, "inputs"))
-    place = (os.fspath(data) if not isinstance(data, Mapping) else
-             _write_arrays({k: v for k, v in data.items() if k not in fixed}, os.path.join(out, "data")))
+    place = (_data.write(data, _inputs_of(model, example_inputs, fixed), loss, fixed, os.path.join(out, "data"))
+             if _data.is_data(data) else os.fspath(data))
     run = Run(out)
     _last = run
 

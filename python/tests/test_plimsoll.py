@@ -95,6 +95,25 @@ class Package(unittest.TestCase):
         self.assertGreater(run.evaluations[-1]["accuracy"], 0.9)
         self.assertIn("<svg", plimsoll.last_run().plot().svg)
 
+    def test_data_sets_and_loaders_train_as_their_arrays_do(self):
+        data = samples(40)
+        x, label = torch.from_numpy(data["x"]), torch.from_numpy(data["label"])
+        pairs = torch.utils.data.TensorDataset(x, label)
+        named = [{"x": x[i], "label": label[i].to(torch.int16)} for i in range(40)]
+        made = {"dictionary": data, "tuple": (x, label), "set": pairs, "list": named, "loader": torch.utils.data.DataLoader(pairs, batch_size=7),
+                "single": torch.utils.data.DataLoader(pairs, batch_size=None)}
+        losses = {}
+        for name, value in made.items():
+            torch.manual_seed(1)
+            run = plimsoll.train(Small(), self.example, loss="cross_entropy", data=value, out=os.path.join(self.dir.name, name), batch=8,
+                                 **{"train.steps": 3, "train.log_every": 1})
+            losses[name] = [row["loss"] for row in run.steps]
+        self.assertEqual(len(losses["loader"]), 3)
+        for name, found in losses.items():
+            self.assertEqual(found, losses["dictionary"], name)
+        with self.assertRaisesRegex(TypeError, "data gives 3 values for each sample, and forward has 1 inputs"):
+            plimsoll.train(Small(), self.example, data=(x, label, label), out=os.path.join(self.dir.name, "three"))
+
     def test_frozen_parameters_and_buffers_keep_their_values(self):
         class Scaled(nn.Module):
             def __init__(self):
