@@ -45,7 +45,7 @@ def lost_dropout(module: Module, run: Any) -> None:
 
     found: dict[str, None] = {}
 
-    class Calls(TorchFunctionMode):  # type: ignore[misc]
+    class Calls(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             keys = kwargs or {}
             name = getattr(func, "__name__", "")
@@ -98,7 +98,7 @@ def channels_by_ones(module: Module) -> Iterator[None]:
 
     changed = [m for m in module.modules() if isinstance(m, (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)) and "forward" not in m.__dict__]
     for m in changed:
-        m.forward = forward(m)
+        setattr(m, "forward", forward(m))
     try:
         yield
     finally:
