@@ -131,6 +131,11 @@ PL_API pl_status pl_model_classes(const char *file, pl_classes **out) PL_MUST_US
  * data.classes=data), else the names in data.path. *out is NULL when neither is known; it belongs
  * to the run. */
 PL_API pl_status pl_builder_classes(pl_builder *b, const pl_classes **out) PL_MUST_USE;
+/* Gives evaluations and predictions without a model file the class names that the recipe's own file
+ * holds, a JSON array; other runs ignore them. `from` names the file in messages. Call this before
+ * pl_builder_classes. */
+PL_API pl_status pl_builder_own_classes(pl_builder *b, const char *json,
+                                        const char *from) PL_MUST_USE;
 /* Sets the number of classes of the network; data with more classes stop the run. Used when
  * pl_image_feed.classes or .mask_classes is NULL. */
 PL_API void pl_builder_outputs(pl_builder *b, int64_t classes);

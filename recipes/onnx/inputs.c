@@ -7,6 +7,7 @@
  */
 #include "onnx.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,20 +46,50 @@ const pl_onnx_port *onnx_picture_port(const pl_onnx *model)
     return NULL;
 }
 
-pl_status onnx_colours(const pl_config *c, const char *key, int channels, float *to)
+/* Reads n numbers behind a word: "mean 0.5 0.5 0.5 std 0.2 0.2 0.2"; false: there are none. */
+static bool read_numbers(const char *text, const char *word, int n, float *to)
+{
+    const char *at = text ? strstr(text, word) : NULL;
+    if (!at) return false;
+    at += strlen(word);
+    for (int i = 0; i < n; i++) {
+        char *end;
+        double x = strtod(at, &end);
+        if (end == at || !isfinite(x) || (x <= 0 && strcmp(word, "std") == 0)) return false;
+        to[i] = (float)x;
+        at = end;
+    }
+    return true;
+}
+
+pl_status onnx_colours(const pl_config *c, const pl_onnx *model, const char *key, int channels,
+                       float *to)
 {
     static const float usual[2][3] = {{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
     bool std = strcmp(key, "data.std") == 0;
     int n;
     const double *x = pl_config_floats(c, key, &n);
     for (int i = 0; i < channels; i++) to[i] = channels == 1 ? 0.5f : usual[std][i];
-    if (pl_config_is_null(c, key)) return PL_OK;
+    if (pl_config_is_null(c, key)) { /* the weights of an exported file want its numbers */
+        float own[3];
+        const char *word = std ? "std" : "mean", *noted = pl_onnx_meta(model, "plimsoll.normalise");
+        if (read_numbers(noted, word, channels, own))
+            memcpy(to, own, sizeof *to * (size_t)channels);
+        return PL_OK;
+    }
     if (n != channels && n != 1)
         return pl_fail(PL_ERR_CONFIG,
                        "%s has %d numbers, the pictures of the model have %d channels", key, n,
                        channels);
     for (int i = 0; i < channels; i++) to[i] = (float)x[n == 1 ? 0 : i];
     return PL_OK;
+}
+
+pl_status onnx_class_names(pl_builder *b, const pl_onnx *model)
+{
+    const char *json = pl_onnx_meta(model, "plimsoll.classes");
+    const char *file = pl_config_text(pl_builder_config(b), "recipe");
+    return json ? pl_builder_own_classes(b, json, file) : PL_OK;
 }
 
 static pl_val constants(pl_graph *g, const float *x, int n)
@@ -84,8 +115,8 @@ static pl_status bind_picture(onnx_part *p, const pl_onnx_opts *o)
     if (rc != PL_OK) return rc;
     bool last = onnx_port_is_last(port);
     int channels = (int)t.dim[last ? 3 : 1];
-    if ((rc = onnx_colours(c, "data.mean", channels, mean)) != PL_OK) return rc;
-    if ((rc = onnx_colours(c, "data.std", channels, std)) != PL_OK) return rc;
+    if ((rc = onnx_colours(c, p->model, "data.mean", channels, mean)) != PL_OK) return rc;
+    if ((rc = onnx_colours(c, p->model, "data.std", channels, std)) != PL_OK) return rc;
     pl_type own = last ? PL_TYPE(PL_F32, t.dim[0], t.dim[1], t.dim[2], t.dim[3])
                        : PL_TYPE(PL_F32, t.dim[0], t.dim[2], t.dim[3], t.dim[1]);
     pl_val x = pl_input(g, "image", own);

@@ -364,8 +364,8 @@ static pl_status state_facts(const onnx_part *p)
     char text[256] = "mean";
     if (p->feed != ONNX_PICTURES || !port) return PL_OK;
     int channels = (int)port->dim[onnx_port_is_last(port) ? 3 : 1];
-    pl_status rc = onnx_colours(c, "data.mean", channels, mean);
-    if (rc == PL_OK) rc = onnx_colours(c, "data.std", channels, std);
+    pl_status rc = onnx_colours(c, p->model, "data.mean", channels, mean);
+    if (rc == PL_OK) rc = onnx_colours(c, p->model, "data.std", channels, std);
     size_t at = strlen(text);
     for (int i = 0; i < 2 * channels; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s %.6g", i == channels ? " std" : "",
@@ -413,7 +413,8 @@ static pl_status build(pl_builder *b)
 {
     work *w = calloc(1, sizeof *w);
     if (!w) return PL_ERR_MEMORY;
-    pl_status rc = build_parts(b, pl_builder_own(b), w);
+    pl_status rc = onnx_class_names(b, pl_builder_own(b));
+    if (rc == PL_OK) rc = build_parts(b, pl_builder_own(b), w);
     free(w);
     return rc;
 }

@@ -81,8 +81,12 @@ pl_status onnx_fixed_dims(const onnx_part *p, pl_onnx_dim *dims, int cap);
 pl_status onnx_fixed_read(const onnx_part *p, const pl_onnx_opts *o, onnx_fixed *out);
 void onnx_fixed_free(onnx_fixed *f);
 
-/* Red, green and blue, or grey: key data.mean or data.std, or the usual numbers. */
-pl_status onnx_colours(const pl_config *c, const char *key, int channels, float *to);
+/* Red, green and blue, or grey: key data.mean or data.std, else what the file notes, else the usual
+ * numbers. */
+pl_status onnx_colours(const pl_config *c, const pl_onnx *model, const char *key, int channels,
+                       float *to);
+/* Gives an evaluation or a prediction the class names that the file holds. */
+pl_status onnx_class_names(pl_builder *b, const pl_onnx *model);
 
 extern const pl_predict onnx_predict;
 

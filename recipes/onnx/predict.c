@@ -81,7 +81,9 @@ static pl_status build_parts(pl_builder *b, pl_onnx *model, work *w)
 static pl_status build(pl_builder *b)
 {
     const pl_classes *names;
-    pl_status rc = pl_builder_classes(b, &names); /* of the model file */
+    pl_status rc = onnx_class_names(b, pl_builder_own(b));
+    if (rc == PL_OK)
+        rc = pl_builder_classes(b, &names); /* of the model file, or of the ONNX file */
     work *w = calloc(1, sizeof *w);
     if (rc == PL_OK) rc = w ? build_parts(b, pl_builder_own(b), w) : PL_ERR_MEMORY;
     free(w);

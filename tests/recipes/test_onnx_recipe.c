@@ -208,6 +208,33 @@ TEST(onnx_pictures_get_the_names_of_their_folders)
               0, "");
 }
 
+/* The exported file alone predicts and scores as the run does: it has the names of the classes and
+ * the normalisation of the pictures. */
+TEST(onnx_an_exported_file_knows_its_classes_and_colours)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    CHECK_RUN(cli_run(IN "$P generate classify/tiny --raw --out pics side=16 data.samples=12 "
+                         "data.eval_samples=6 && $P train photo.onnx data.path=pics batch=4 "
+                         "'data.mean=[0.1,0.2,0.3]' 'data.std=[0.5,0.6,0.7]' train.steps=2 --quiet "
+                         "--out run && $P export run --as onnx --out alone.onnx",
+                      d),
+              0, "");
+    CHECK_RUN(cli_run(IN "$P predict run --input pics/eval --out a.csv && $P predict alone.onnx "
+                         "batch=4 --input pics/eval --out b.csv && cmp a.csv b.csv && grep -q "
+                         "red-square b.csv",
+                      d),
+              0, "");
+    /* without one of the folders the numbers of the others stay */
+    CHECK_RUN(cli_run(IN "rm -r pics/eval/blue-disc pics/train/blue-disc && $P eval run "
+                         "data.path=pics --json | grep -o '\"loss\":[0-9.]*' > a && $P eval "
+                         "alone.onnx batch=4 data.path=pics --json | grep -o '\"loss\":[0-9.]*' "
+                         "> b && test -s a && cmp a b",
+                      d),
+              0, "");
+}
+
 TEST(onnx_pictures_of_one_class_are_told)
 {
     WANT_ONNX();

@@ -210,6 +210,15 @@ pl_status pl_builder_classes(pl_builder *b, const pl_classes **out)
     return PL_OK;
 }
 
+pl_status pl_builder_own_classes(pl_builder *b, const char *json, const char *from)
+{
+    pl_run *r = b->run;
+    char path[PL_PATH_BYTES];
+    if (!r || r->data.classes || model_of(r, path)) return PL_OK;
+    bool uses = r->purpose.goal == PL_GOAL_EVALUATE || r->purpose.goal == PL_GOAL_PREDICT;
+    return uses ? parse(json, from, &r->data.classes) : PL_OK;
+}
+
 void pl_builder_outputs(pl_builder *b, int64_t classes)
 {
     if (b->run) b->run->data.outputs = classes;
