@@ -350,7 +350,7 @@ class Codes(nn.Module):
 
 
 class Shifts(nn.Module):
-    """Layers of moves: temporal shifts, rolled windows with a mask, strided views by unfold, flips, an axial mean, a gated unit over space."""
+    """Layers of moves: temporal shifts, rolled windows, strided views by unfold, flips, an axial mean, a gated unit over space."""
 
     def __init__(self):
         super().__init__()
@@ -363,7 +363,7 @@ class Shifts(nn.Module):
         x = torch.cat((F.pad(left[:, 1:], (0, 0, 0, 1)), F.pad(right[:, :-1], (0, 0, 1, 0)), rest.roll((1, -2), (1, 2))), 2)
         u, v = self.inner(self.norm(x)).chunk(2, -1)
         x = x + self.outer(u * F.hardtanh(self.space(v), -0.7, 0.9))
-        x = x + x.flip(1) * 0.5 + torch.rot90(x, 2, (1, 2)).cumsum(1) / 8
+        x = x + x.flip(1) * 0.5 + x.flip((1, 2)).cumsum(1) / 8
         return self.frame(F.softshrink(self.slope(x), 0.1).unfold(1, 4, 2).flatten(2))
 
 

@@ -174,13 +174,16 @@ static pl_status check_indices(pl_run *r, pl_subset subset, const int64_t *sampl
             v = t->dtype == PL_I32 ? ((const int32_t *)x)[bad] : ((const int64_t *)x)[bad];
     const char *path =
         r->data.dataset ? pl_dataset_path(r->data.dataset, subset, name, sample) : "";
+    char skip[64] = "";
+    if (in->range.skips)
+        snprintf(skip, sizeof skip, " (%lld is ignored)", (long long)in->range.skip);
     PL_FAIL(PL_ERR_DATA,
             "%s%s%s sample %lld: element %lld of \"%s\" is %lld, and the network has %s %lld to "
-            "%lld: correct the data, or build the network with more %s",
+            "%lld%s: correct the data, or build the network with more %s",
             path, path[0] ? ": " : "", pl_subset_name(subset), (long long)sample,
             (long long)(row ? bad % row : 0), name, (long long)v,
             in->range.classes ? "the classes" : "rows for", (long long)in->range.low,
-            (long long)in->range.high - 1, in->range.classes ? "outputs" : "rows");
+            (long long)in->range.high - 1, skip, in->range.classes ? "outputs" : "rows");
 }
 
 static pl_status check_input(pl_run *r, pl_subset subset, const int64_t *samples, const char *name,
