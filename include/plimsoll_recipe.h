@@ -34,6 +34,9 @@ PL_API void *pl_builder_own(const pl_builder *b); /* pl_recipe.own */
 /* Returns the training program as a layer context (plimsoll_nn.h); inputs have the micro-batch as
  * their first dimension. The builder owns, finishes and frees the context. */
 PL_API pl_nn *pl_builder_train(pl_builder *b);
+/* Says that the network can be built for n samples only, the batch of a file: micro-batches of n
+ * need no proof that splitting a batch changes no result. Call it before another size fails. */
+PL_API void pl_builder_fixed_batch(pl_builder *b, int64_t n);
 /* Returns the evaluation program, over the same weights; without this call the recipe has none. The
  * scalar outputs are averaged over the evaluation batches and reported under their names. */
 PL_API pl_nn *pl_builder_eval(pl_builder *b);

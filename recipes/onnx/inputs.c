@@ -230,6 +230,21 @@ static pl_status check_pairs(const pl_config *c)
     return rc;
 }
 
+/* Samples of a program: the builder's, or for predictions the first dimension that the inputs have
+ * in the file, if all have the same. */
+static int64_t batch_of(const onnx_part *p)
+{
+    int64_t own = 0;
+    for (int i = 0; p->own_batch && i < pl_onnx_input_count(p->model); i++) {
+        const pl_onnx_port *port = pl_onnx_input(p->model, i);
+        if (!port->supported || onnx_fixed_text(p, port->name)) continue;
+        int64_t n = port->rank > 0 ? port->dim[0] : 0;
+        if (n <= 0 || (own && n != own)) return pl_builder_batch(p->b);
+        own = n;
+    }
+    return own ? own : pl_builder_batch(p->b);
+}
+
 static pl_status read_options(onnx_part *p, options *s)
 {
     const pl_config *c = pl_builder_config(p->b);
@@ -250,7 +265,7 @@ static pl_status read_options(onnx_part *p, options *s)
                            value);
     }
     s->o = (pl_onnx_opts){
-        .batch = pl_builder_batch(p->b),
+        .batch = batch_of(p),
         .dims = s->dims,
         .dropout = s->dropout,
         .constants = s->fixed.list,
@@ -263,6 +278,18 @@ static pl_status read_options(onnx_part *p, options *s)
     if (rc == PL_OK) rc = onnx_fixed_dims(p, s->dims, 2 * PAIRS);
     if (rc == PL_OK) rc = check_patterns(p, "trainable", s->o.trainable);
     return rc == PL_OK ? check_patterns(p, "frozen", s->o.frozen) : rc;
+}
+
+/* What to do about a file of one batch. */
+static void fixed_sizes(const onnx_part *p, int64_t own, char *text, size_t cap)
+{
+    int64_t batch = pl_config_int(pl_builder_config(p->b), "batch");
+    size_t n = (size_t)snprintf(
+        text, cap, "export the model with a dynamic batch, or set batch=%lld", (long long)own);
+    if (batch > own && batch % own == 0)
+        snprintf(text + n, cap - n, ", or accumulate=%lld (micro-batches of %lld)",
+                 (long long)(batch / own), (long long)own);
+    pl_builder_fixed_batch(p->b, own);
 }
 
 /* Each input that data fill begins with the batch: the micro-batch, unless the file fixes another.
@@ -288,10 +315,7 @@ static pl_status check_batch(const onnx_part *p, const pl_onnx_opts *o)
         else if (!port->dim[0])
             snprintf(sizes, sizeof sizes, "export the model with a dynamic batch");
         else
-            snprintf(sizes, sizeof sizes,
-                     "export the model with a dynamic batch, or set batch=%lld (a multiple of it "
-                     "with accumulate)",
-                     (long long)t.dim[0]);
+            fixed_sizes(p, t.dim[0], sizes, sizeof sizes);
         return pl_fail(
             PL_ERR_CONFIG,
             "input %s is %s, with a first dimension of %lld, and the batch is %lld. Where "

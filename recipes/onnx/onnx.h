@@ -42,6 +42,7 @@ typedef struct onnx_part {
     pl_nn *m;
     pl_onnx *model;
     onnx_feed feed;
+    bool own_batch; /* predictions: the batch of the file, if it is fixed, in place of key batch */
     const onnx_terms *losses; /* whose targets may be inputs of the model; NULL: none */
     pl_onnx_value in[64];     /* values that the model reads; others are inputs of the program */
     int n_in;

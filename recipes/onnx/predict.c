@@ -52,6 +52,7 @@ static pl_status add_program(pl_builder *b, pl_onnx *model, const char *name, on
     p->m = pl_builder_predict(b, name);
     p->model = model;
     p->feed = feed;
+    p->own_batch = true;
     pl_status rc = PL_OK;
     for (int i = 0; i < pl_onnx_output_count(model) && i < MOST_OUTPUTS && rc == PL_OK; i++)
         rc = onnx_need(p, pl_onnx_output(model, i)->name);

@@ -100,6 +100,26 @@ TEST(onnx_an_input_named_image_may_have_numbers)
               0, "");
 }
 
+/* A file of 20 samples trains in micro-batches of 20, and predicts any number of rows. */
+TEST(onnx_a_file_of_one_batch_trains_in_micro_batches)
+{
+    WANT_ONNX();
+    CHECK(set_made());
+    const char *d = pl_test_dir();
+    char path[512];
+    snprintf(path, sizeof path, "%s/named.onnx", d);
+    CHECK(write_named_image(path, 1));
+#define FIXED "$P train named.onnx loss=cross_entropy data.path=rows.csv train.steps=2 --quiet "
+    CHECK_RUN(cli_run(IN FIXED "batch=40 --out no", d), 2, "or accumulate=2 (micro-batches of 20)");
+    CHECK_RUN(cli_run(IN FIXED "batch=40 accumulate=4 --out no", d), 2, "accumulate=2");
+    CHECK_RUN(cli_run(IN FIXED "batch=40 accumulate=2 --out run", d), 0, "");
+    CHECK_RUN(cli_run(IN "$P predict run --input rows.csv --out p.csv && wc -l < p.csv | grep -q "
+                         "121 && $P predict named.onnx --input rows.csv --out p.csv && wc -l < "
+                         "p.csv | grep -q 121",
+                      d),
+              0, "");
+}
+
 /* A NaN of the file looks like a diverged training in every number that comes from it. */
 TEST(onnx_a_weight_that_is_nan_in_the_file_is_named)
 {

@@ -95,6 +95,7 @@ static pl_status compare_programs(pl_builder *whole, pl_builder *micro, int64_t 
 static pl_status couples_at(pl_run *r, int64_t batch, int64_t accumulate, const pl_nn_ranks *ranks,
                             const char **why)
 {
+    int64_t asked = pl_config_int(r->config, "batch") / accumulate;
     char text[1200];
     *why = NULL;
     pl_builder *both = pl_sys_alloc(2 * sizeof *both);
@@ -102,7 +103,10 @@ static pl_status couples_at(pl_run *r, int64_t batch, int64_t accumulate, const 
     pl_builder *micro = both + 1;
     pl_status rc = pl__probe(r, batch, ranks, both);
     if (rc == PL_OK) rc = pl__probe(r, batch / accumulate, ranks, micro);
-    if (rc == PL_OK) rc = compare_programs(both, micro, accumulate, text, sizeof text);
+    bool fixed = rc != PL_OK && both->fixed_batch == asked;
+    if (fixed) rc = PL_OK; /* there is no larger batch that micro-batches could differ from */
+    text[0] = '\0';
+    if (rc == PL_OK && !fixed) rc = compare_programs(both, micro, accumulate, text, sizeof text);
     if (rc == PL_OK && text[0]) {
         *why = pl_arena_strdup(&r->arena, text);
         if (!*why) rc = PL_ERR_MEMORY;

@@ -35,6 +35,11 @@ int64_t pl_builder_batch(const pl_builder *b)
     return b->batch;
 }
 
+void pl_builder_fixed_batch(pl_builder *b, int64_t n)
+{
+    b->fixed_batch = n;
+}
+
 int64_t pl_builder_updates(const pl_builder *b)
 {
     return pl_config_int(b->config, "train.updates_per_batch");

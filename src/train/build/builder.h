@@ -72,8 +72,9 @@ struct pl_builder {
     const pl_config *config;
     pl_store *store;
     pl_goal goal;
-    int64_t batch;      /* samples of a micro-batch */
-    int64_t accumulate; /* micro-batches of a step */
+    int64_t batch;       /* samples of a micro-batch */
+    int64_t accumulate;  /* micro-batches of a step */
+    int64_t fixed_batch; /* see pl_builder_fixed_batch; 0: any */
     bool split; /* updates are separate programs: several micro-batches, or updates run on the
                    host */
     pl_program_draft step_programs[PL_MAX_STEP_PROGRAMS]; /* the first is the training program */
