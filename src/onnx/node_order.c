@@ -114,7 +114,7 @@ pl_status pl_ox_sort_nodes(pl_onnx *o)
     pl_ox_graph *g = o->proto->graph;
     o->in_file = pl_arena_new(&o->mem, pl_ox_node *, g->n_node + 1);
     if (!o->in_file) return PL_ERR_MEMORY;
-    memcpy(o->in_file, g->node, g->n_node * sizeof *g->node);
+    if (g->n_node) memcpy(o->in_file, g->node, g->n_node * sizeof *g->node);
     for (size_t i = 0; i < o->proto->n_function; i++)
         PL_TRY(sort_all(o->proto->function[i]->n_node, o->proto->function[i]->node, 0));
     return sort_all(g->n_node, g->node, 0);
