@@ -120,7 +120,8 @@ PL_API void pl_nn_update(pl_nn *m, int slot, pl_val v);
 PL_API pl_val pl_nn_key(pl_nn *m);
 
 /* Matches slot names. A pattern is a list "compressor.*,expander.*,!*.bias": * stands for any text,
- * ? for one character; ! excludes; the last matching item decides. NULL means "*". */
+ * ? for one character; ! excludes; spaces around items do not count; the last matching item
+ * decides. NULL means "*". */
 PL_API bool pl_nn_match(const char *pattern, const char *name);
 /* Returns the number of elements of the parameters that match. */
 PL_API int64_t pl_nn_count(const pl_store *s, const char *pattern, bool trainable_only);

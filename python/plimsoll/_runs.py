@@ -10,7 +10,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, TypeVar, Union
 
-from . import _data, _export, _program, _weights
+from . import _data, _export, _program, _proto, _weights
 
 if TYPE_CHECKING:
     import torch
@@ -186,13 +186,16 @@ def _file_of(model: Model, example_inputs: Optional[_export.Example], folder: Pa
                           exporter, list(fixed))
 
 
-def _frozen(model: Model, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys, with what the module does not train in `frozen`: a file does not tell that."""
+def _frozen(model: Model, path: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys, with what the module does not train in `frozen`: its ONNX file does not tell that."""
     if isinstance(model, (str, os.PathLike)) or "trainable" in keys:
         return dict(keys)
     names = [n for n, p in model.named_parameters() if not p.requires_grad]
     names += [n for n, b in model.named_buffers() if b.is_floating_point()
               and not n.endswith(("running_mean", "running_var"))]
+    if names:
+        there = _proto.initializers(path)
+        names = [name for name in names if name in there]
     asked = [keys["frozen"]] if keys.get("frozen") else []
     return {**keys, "frozen": ",".join([*asked, *names])} if names else dict(keys)
 
@@ -237,7 +240,7 @@ def plan(model: Model, example_inputs: Optional[_export.Example] = None, *,
         def attempt(way: str) -> str:
             path = _file_of(model, example_inputs, folder, dynamic, way, fixed)
             return _program.ask(["plan", path, "--json", *_options(memory, device),
-                                 *_program.settings(_frozen(model, keys))], accept=(0, 3))
+                                 *_program.settings(_frozen(model, path, keys))], accept=(0, 3))
 
         text = _either(model, exporter, attempt)
     p = json.loads(text)
@@ -282,7 +285,7 @@ def train(model: Model, example_inputs: Optional[_export.Example] = None, *,
     def attempt(way: str) -> None:
         path = _file_of(model, example_inputs, out, dynamic, way, fixed)
         _program.follow(["train", path, f"loss={loss}", f"data.path={place}", "--out", out,
-                         *_options(memory, device), *_program.settings(_frozen(model, keys))])
+                         *_options(memory, device), *_program.settings(_frozen(model, path, keys))])
 
     _either(model, exporter, attempt)
     if not isinstance(model, (str, os.PathLike)):

@@ -207,9 +207,10 @@ static pl_status check_patterns(const onnx_part *p, const char *key, const char 
     for (const char *at = patterns; at && *at;) {
         size_t n = strcspn(at, ",");
         bool found = n >= sizeof one;
-        snprintf(one, sizeof one, "%.*s", (int)n, at);
+        size_t space = strspn(at, " ");
+        if (space < n) snprintf(one, sizeof one, "%.*s", (int)(n - space), at + space);
         at += n + (at[n] == ',');
-        if (!strpbrk(one, "*?")) continue;
+        if (space >= n || one[0] == '!') continue;
         for (int i = 0; i < pl_onnx_initializer_count(p->model) && !found; i++) {
             const pl_onnx_initializer *t = pl_onnx_initializer_get(p->model, i);
             found = pl_nn_match(one, t->name);

@@ -364,13 +364,15 @@ static bool glob(const char *p, const char *end, const char *name)
 bool pl_nn_match(const char *pattern, const char *name)
 {
     if (!pattern) return true;
+    pattern += strspn(pattern, " ");
     bool in = pattern[0] == '!'; /* a list that starts with an exclusion starts from everything */
     while (*pattern) {
-        const char *end = strchr(pattern, ',');
-        if (!end) end = pattern + strlen(pattern);
+        const char *end = pattern + strcspn(pattern, ","), *last = end;
+        while (last > pattern && last[-1] == ' ') last--;
         bool no = *pattern == '!';
-        if (glob(pattern + no, end, name)) in = !no;
+        if (glob(pattern + no, last, name)) in = !no;
         pattern = *end ? end + 1 : end;
+        pattern += strspn(pattern, " ");
     }
     return in;
 }

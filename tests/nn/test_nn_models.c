@@ -87,6 +87,7 @@ TEST(nn_patterns_match_names_as_documented)
     CHECK(!pl_nn_match("a.*,b.*", "c.weight"));
     CHECK(!pl_nn_match("*,!*.bias", "a.bias"));
     CHECK(pl_nn_match("!*.bias", "a.weight"));
+    CHECK(pl_nn_match("a.* , b.weight", "b.weight") && pl_nn_match(" a.* , b", "a.x"));
     CHECK(pl_nn_match("*.?.weight", "x.1.weight"));
     CHECK(!pl_nn_match("", "a"));
     CHECK(pl_nn_match("*a*b*c", "xxaybbzc"));

@@ -412,6 +412,8 @@ TEST(onnx_mistakes_are_answered_with_the_key_to_set)
     CHECK_RUN(cli_run(IN "$P plan table.onnx dims.seq=4", d), 2, "dynamic dimension seq (batch)");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'frozen=5.*'", d), 2, "matches \"5.*\" (weights: 0.w");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'trainable=0.*,x*'", d), 2, "matches \"x*\"");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'frozen=0.*, 2.bais'", d), 2, "matches \"2.bais\"");
+    CHECK_RUN(cli_run(IN "$P plan table.onnx 'frozen=0.* , 2.bias'", d), 0, "");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'dropout={\"*Tanh*\":0.1}'", d), 2, "*Tanh*");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'dropout={\"*Relu*\":0.1}'", d), 0, "");
     CHECK_RUN(cli_run(IN "$P plan table.onnx 'loss=mse(logits, x)'", d), 2,
