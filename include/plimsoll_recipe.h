@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define PL_RECIPE_ABI 9
+#define PL_RECIPE_ABI 10
 
 /* ---- building --------------------------------------------------------------------------- */
 typedef struct pl_builder pl_builder;

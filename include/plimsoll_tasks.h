@@ -8,7 +8,8 @@
  *     cross_entropy     class numbers, i32, the output's shape     as torch, with its options
  *                       without the axis of classes
  *     dice              the same; one class: 0 to 1, the output's  1 - mean over classes of
- *                       shape                                      (2 |P and T| + 1) / (|P|+|T|+1)
+ *                       shape                                      (2 |P and T| + 1) / (|P|+|T|+1);
+ *                                                                  NaN if a number is no class
  *     kl                probabilities, the output's shape          KL(target | softmax(output)),
  *                                                                  mean over rows
  *     mse, l1,          numbers, the output's shape                means over all elements
@@ -43,10 +44,11 @@ enum { PL_TASK_CLASSES = 12 };
 typedef struct pl_task_opts {
     int axis;         /* of classes; 0: axis 1, or the last axis of an output of rank 3 */
     double smoothing; /* cross_entropy: label smoothing */
-    int64_t ignore;   /* class number that is ignored (pl_cross_entropy.ignore); 0: none */
+    int64_t ignore;   /* class number that is ignored; 0: none, unless ignore_zero */
     double beta;      /* smooth_l1: 0: 1 */
     double peak;      /* psnr: largest possible difference; 0: 1 */
     pl_val weight;    /* cross_entropy: f32 [K], weights of the classes; PL_NO_VAL: all 1 */
+    bool ignore_zero; /* class 0 is ignored */
 } pl_task_opts;
 
 /* Returns the weights of n classes for pl_task_opts.weight; model files do not have them. Each call

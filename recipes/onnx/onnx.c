@@ -152,7 +152,8 @@ static pl_val target_of(onnx_part *p, const onnx_term *t, const pl_type *type)
 static pl_task_opts opts_of(const onnx_part *p, const onnx_term *t, const pl_type *output)
 {
     pl_task_opts o = t->o;
-    if (o.ignore || strcmp(t->kind, "cross_entropy") != 0) return o;
+    bool classes = strcmp(t->kind, "cross_entropy") == 0 || strcmp(t->kind, "dice") == 0;
+    if (o.ignore || o.ignore_zero || !classes) return o;
     if (p->feed == ONNX_PICTURES && output->rank == 4) o.ignore = output->dim[1] <= 255 ? 255 : 0;
     if (p->feed == ONNX_ARRAYS) o.ignore = -100;
     return o;
@@ -226,9 +227,11 @@ static pl_val loss_of(onnx_part *p, const onnx_term *t)
                           pl_type_text(&given, text, sizeof text));
     }
     if (is_mixed(p, t, &type))
-        return pl_builder_label_loss(
-            p->b, p->m, x, target_name(p, t, &target), expected,
-            (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore, .weight = o.weight});
+        return pl_builder_label_loss(p->b, p->m, x, target_name(p, t, &target), expected,
+                                     (pl_cross_entropy){.smoothing = o.smoothing,
+                                                        .ignore = o.ignore,
+                                                        .ignore_zero = o.ignore_zero,
+                                                        .weight = o.weight});
     return pl_task_loss(p->m, t->kind, x, expected, o);
 }
 

@@ -67,9 +67,10 @@ static pl_status option(const reader *r, onnx_term *t, const char *name, const c
         t->o.axis = (int)v;
     else if (strcmp(name, "smoothing") == 0)
         t->o.smoothing = v;
-    else if (strcmp(name, "ignore") == 0)
+    else if (strcmp(name, "ignore") == 0) {
         t->o.ignore = (int64_t)v;
-    else if (strcmp(name, "beta") == 0)
+        t->o.ignore_zero = t->o.ignore == 0;
+    } else if (strcmp(name, "beta") == 0)
         t->o.beta = v;
     else if (strcmp(name, "peak") == 0)
         t->o.peak = v;

@@ -120,7 +120,7 @@ static pl_val one_hot(pl_nn *m, pl_val target, int64_t classes)
 /* 1 where the target counts; PL_NO_VAL: everywhere. */
 static pl_val counted(pl_nn *m, pl_val target, pl_task_opts o)
 {
-    if (!o.ignore) return PL_NO_VAL;
+    if (!o.ignore && !o.ignore_zero) return PL_NO_VAL;
     return full(m, pl_ne(m->g, target, pl_full_like(m->g, target, (double)o.ignore)));
 }
 
@@ -131,11 +131,21 @@ static uint32_t axes_but_last(int rank)
     return axes;
 }
 
+/* Whether a target that counts has no class in its one-hot row, want. */
+static pl_val not_classes(pl_nn *m, pl_val want, pl_val counts)
+{
+    pl_graph *g = m->g;
+    pl_val known = pl_sum(g, want, PL_AXIS(-1), false);
+    if (pl_val_ok(counts)) known = pl_max(g, known, pl_shift(g, pl_neg(g, counts), 1));
+    pl_val missing = pl_max_over(g, pl_neg(g, known), PL_AXES_ALL, false);
+    return pl_gt(g, missing, pl_full_like(g, missing, -0.5));
+}
+
 static pl_val dice(pl_nn *m, pl_val x, pl_val target, pl_task_opts o)
 {
     pl_graph *g = m->g;
     pl_type t = pl_val_type(g, target);
-    pl_val p, want = target;
+    pl_val p, want = target, wrong = PL_NO_VAL;
     uint32_t axes = PL_AXES_ALL;
     if (is_whole(t.dtype)) {
         x = classes_last(g, x, o);
@@ -144,6 +154,7 @@ static pl_val dice(pl_nn *m, pl_val x, pl_val target, pl_task_opts o)
         p = pl_softmax(g, x, -1);
         if (pl_val_ok(counts)) p = pl_mul(g, p, pl_unsqueeze(g, counts, -1));
         want = one_hot(m, target, out.dim[out.rank - 1]);
+        wrong = not_classes(m, want, counts);
         axes = axes_but_last(out.rank);
     } else {
         p = pl_sigmoid(g, x);
@@ -151,7 +162,9 @@ static pl_val dice(pl_nn *m, pl_val x, pl_val target, pl_task_opts o)
     pl_val both = pl_sum(g, pl_mul(g, p, want), axes, false);
     pl_val all = pl_add(g, pl_sum(g, p, axes, false), pl_sum(g, want, axes, false));
     pl_val score = pl_div(g, pl_shift(g, pl_scale(g, both, 2), 1), pl_shift(g, all, 1));
-    return pl_shift(g, pl_neg(g, mean_all(g, score)), 1);
+    pl_val loss = pl_shift(g, pl_neg(g, mean_all(g, score)), 1);
+    if (!pl_val_ok(wrong)) return loss;
+    return pl_select(g, wrong, pl_full_like(g, loss, (double)NAN), loss);
 }
 
 /* The sum over classes of t (log t - log softmax(x)); a probability of 0 adds nothing. */
@@ -190,9 +203,11 @@ pl_val pl_task_loss(pl_nn *m, const char *loss, pl_val output, pl_val target, pl
     if (!classes) pl_scope_full(g);
     pl_val x = full(m, output), value;
     if (classes)
-        value = pl_loss_cross_entropy_with(
-            g, classes_last(g, x, o), target,
-            (pl_cross_entropy){.smoothing = o.smoothing, .ignore = o.ignore, .weight = o.weight});
+        value = pl_loss_cross_entropy_with(g, classes_last(g, x, o), target,
+                                           (pl_cross_entropy){.smoothing = o.smoothing,
+                                                              .ignore = o.ignore,
+                                                              .ignore_zero = o.ignore_zero,
+                                                              .weight = o.weight});
     else if (is(loss, "dice"))
         value = dice(m, x, target, o);
     else if (is(loss, "kl"))
@@ -338,9 +353,11 @@ void pl_task_report(pl_nn *m, const char *metric, const char *name, pl_val outpu
     if (is(metric, "f1") || is(metric, "iou"))
         report_sets(m, metric, x, target, o);
     else if (is(metric, "perplexity"))
-        pl_output(g, "nll",
-                  pl_task_loss(m, "cross_entropy", x, target,
-                               (pl_task_opts){.axis = o.axis, .ignore = o.ignore}));
+        pl_output(
+            g, "nll",
+            pl_task_loss(
+                m, "cross_entropy", x, target,
+                (pl_task_opts){.axis = o.axis, .ignore = o.ignore, .ignore_zero = o.ignore_zero}));
     else if (is(metric, "mae"))
         pl_output(g, name, mean_all(g, pl_abs(g, pl_sub(g, x, full(m, target)))));
     else if (is(metric, "psnr"))

@@ -7,6 +7,7 @@
 #include "tests/lib/lab.h"
 #include "tests/lib/test.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct task_case {
@@ -114,7 +115,9 @@ TEST(nn_losses_by_name_are_those_of_pytorch)
         {"cross_entropy", LABELS, MAPS, {0}, 1, 2, 3, 1.8378108},
         {"cross_entropy", LABELS, MAPS, {.ignore = 255}, 1, 2, 3, 1.4468162},
         {"cross_entropy", LABELS, TOKENS, {0}, 2, 3, 5, 1.9018143},
+        {"cross_entropy", LABELS, TOKENS, {.ignore_zero = true}, 2, 3, 5, 2.0238054},
         {"dice", LABELS, MAPS, {0}, 1, 2, 3, 0.5418881},
+        {"dice", LABELS, MAPS, {.ignore = 255}, 1, 2, 3, 0.4895461},
         {"dice", "bits", FLAT, {0}, 0, 0, 0, 0.3921053},
         {"mse", "numbers", FLAT, {0}, 0, 0, 0, 2.9386618},
         {"l1", "numbers", FLAT, {0}, 0, 0, 0, 1.5614291},
@@ -124,6 +127,13 @@ TEST(nn_losses_by_name_are_those_of_pytorch)
     };
 
     check_cases(cases, sizeof cases / sizeof *cases);
+}
+
+/* As in a cross-entropy, whose number is not one either. */
+TEST(nn_dice_of_a_number_that_is_no_class_is_not_a_number)
+{
+    const task_case wrong = {"dice", LABELS, MAPS, {0}, 1, 2, 4, 0};
+    CHECK(isnan(value_of(&wrong)));
 }
 
 TEST(nn_metrics_by_name_are_those_of_pytorch)
