@@ -10,14 +10,16 @@
 #include <math.h>
 #include <string.h>
 
+/* NaN is 0, and numbers beyond i64 are its ends. */
+static int64_t in_range(double x)
+{
+    return x >= 9.2e18 ? INT64_MAX : x <= -9.2e18 ? INT64_MIN : x != x ? 0 : (int64_t)x;
+}
+
 void pl_ox_host_put(pl_ox_val *v, int64_t k, double x)
 {
     if (v->host.i) {
-        v->host.i[k] = v->dtype == PL_BOOL ? x != 0
-                       : x >= 9.2e18       ? INT64_MAX
-                       : x <= -9.2e18      ? INT64_MIN
-                       : x != x            ? 0
-                                           : (int64_t)x;
+        v->host.i[k] = v->dtype == PL_BOOL ? x != 0 : in_range(x);
         int64_t *i = &v->host.i[k]; /* beyond i32: its ends */
         if (v->dtype == PL_I32) *i = *i > INT32_MAX ? INT32_MAX : *i < INT32_MIN ? INT32_MIN : *i;
         return;
@@ -228,7 +230,7 @@ static int64_t whole(kind k, int64_t a, int64_t b)
     case BIT_NOT: return ~a;
     case SHIFT_LEFT:
     case SHIFT_RIGHT: return shift(k, a, b);
-    default: return (int64_t)real(k, (double)a, (double)b);
+    default: return in_range(real(k, (double)a, (double)b));
     }
 }
 
