@@ -22,6 +22,12 @@ def array(value: Any) -> Any:
     return found.astype(_WIDER.get(found.dtype.name, found.dtype), copy=False)
 
 
+def _column(name: str, value: Any) -> Any:
+    """The array of an input or target; the target of mse and of bce_with_logits may be whole numbers here."""
+    found = array(value)
+    return found.astype("float32") if name == "target" and found.dtype.kind in "iu" else found
+
+
 class _Column:
     """One .npy file, which grows by rows: the header is written last."""
 
@@ -96,10 +102,10 @@ def _arrays_of(data: Any, inputs: Sequence[str], loss: str) -> Iterable[dict[str
     import numpy
 
     if isinstance(data, (tuple, list)) and data and all(hasattr(v, "shape") for v in data):
-        yield {k: array(v) for k, v in _named(data, inputs, loss).items()}
+        yield {k: _column(k, v) for k, v in _named(data, inputs, loss).items()}
     else:
         for item, batched in _batches(data):
-            yield {k: array(v) if batched else numpy.expand_dims(array(v), 0) for k, v in _named(item, inputs, loss).items()}
+            yield {k: _column(k, v) if batched else numpy.expand_dims(_column(k, v), 0) for k, v in _named(item, inputs, loss).items()}
 
 
 def write(data: Any, inputs: Sequence[str], loss: str, skip: Iterable[str], folder: str) -> str:
@@ -110,7 +116,7 @@ def write(data: Any, inputs: Sequence[str], loss: str, skip: Iterable[str], fold
     if isinstance(data, Mapping):
         for name, value in data.items():
             if name not in skip:
-                numpy.save(os.path.join(folder, f"{name}.npy"), array(value))
+                numpy.save(os.path.join(folder, f"{name}.npy"), _column(name, value))
         return folder
     columns: dict[str, _Column] = {}
     try:

@@ -111,6 +111,11 @@ class Package(unittest.TestCase):
         self.assertEqual(len(losses["loader"]), 3)
         for name, found in losses.items():
             self.assertEqual(found, losses["dictionary"], name)
+        yes = (label[:, None] == torch.arange(3)).long()  # whole numbers for bce_with_logits
+        for name, value in {"pairs": (x, yes), "names": {"x": x, "target": yes}}.items():
+            run = plimsoll.train(Small(), self.example, loss="bce_with_logits", data=value, out=os.path.join(self.dir.name, name), batch=8,
+                                 **{"train.steps": 1})
+            self.assertEqual(len(run.steps), 1)
         with self.assertRaisesRegex(TypeError, "data gives 3 values for each sample, and forward has 1 inputs"):
             plimsoll.train(Small(), self.example, data=(x, label, label), out=os.path.join(self.dir.name, "three"))
 
