@@ -24,70 +24,74 @@ enum { MAX_WALK = 128, MAX_DOWN = 400 };
 
 /* ---- walks ------------------------------------------------------------------------------ */
 
-/* Whether r was computed at least once, does not exist, and may be needed again. */
-static bool is_dropped(const pl__recompute_sim *s, uint32_t r)
-{
-    uint32_t w = s->m->writer[r];
-    return !s->st.have[r] && !s->st.settled[r] && (w == PL_RECOMPUTE_NONE || w < s->st.pos);
-}
-
+/* In these walks pointers and counters are local: the compiler must assume that every byte written
+ * may change them. */
 float pl__sim_walk_up(pl__recompute_sim *s, uint32_t r)
 {
-    const pl__recompute *m = s->m;
-    uint32_t n = 0, walk = ++s->walk;
+    const uint32_t *at = s->m->needs.at, *item = s->m->needs.item, *writer = s->m->writer;
+    const uint8_t *have = s->st.have, *once = s->m->once;
+    const double *unit_cost = s->m->cost;
+    uint32_t *seen = s->walk_unit, *stack = s->stack;
+    uint32_t n = 0, head = 0, walk = ++s->walk, unit = writer[r];
     double cost = 0;
-    uint32_t unit = m->writer[r];
-    if (unit == PL_RECOMPUTE_NONE || m->once[unit]) return INFINITY;
-    uint32_t head = 0;
-    s->walk_unit[unit] = walk;
-    s->stack[n++] = unit;
-    while (head < n && head < MAX_WALK) {
-        unit = s->stack[head++];
-        cost += m->cost[unit];
-        s->work += 6;
-        for (uint32_t i = m->needs.at[unit]; i < m->needs.at[unit + 1]; i++) {
-            uint32_t q = m->needs.item[i];
-            if (s->st.have[q]) continue;
-            uint32_t w = m->writer[q];
-            if (w == PL_RECOMPUTE_NONE || m->once[w]) return INFINITY;
-            if (s->walk_unit[w] == walk) continue;
-            s->walk_unit[w] = walk;
-            s->stack[n++] = w;
+    if (unit == PL_RECOMPUTE_NONE || once[unit]) return INFINITY;
+    seen[unit] = walk;
+    stack[n++] = unit;
+    for (; head < n && head < MAX_WALK; head++) {
+        unit = stack[head];
+        cost += unit_cost[unit];
+        for (uint32_t i = at[unit], end = at[unit + 1]; i < end; i++) {
+            uint32_t q = item[i];
+            if (have[q]) continue;
+            uint32_t w = writer[q];
+            if (w == PL_RECOMPUTE_NONE || once[w]) {
+                s->work += 6 * (uint64_t)(head + 1);
+                return INFINITY;
+            }
+            if (seen[w] == walk) continue;
+            seen[w] = walk;
+            stack[n++] = w;
         }
     }
+    s->work += 6 * (uint64_t)head;
     return (float)cost;
 }
 
-/* Next use of r through dropped descendants, and their cost. */
+/* Next use of r through dropped descendants, and their cost. Descendants are dropped where they
+ * were computed, do not exist, and may be needed again. */
 static void walk_down(pl__recompute_sim *s, uint32_t r)
 {
     const pl__recompute *m = s->m;
-    uint32_t n = 0, walk = ++s->walk, next = pl__sim_next_use(s, r), steps = 0;
+    const uint32_t *at = m->feeds.at, *item = m->feeds.item, *writer = m->writer;
+    const uint8_t *have = s->st.have, *settled = s->st.settled;
+    uint32_t *seen = s->walk_owner, *stack = s->stack;
+    uint32_t n = 0, walk = ++s->walk, next = pl__sim_next_use(s, r), steps = 0, pos = s->st.pos;
+    uint64_t work = 0;
     double cost = 0;
-    s->stack[n++] = r;
-    s->walk_owner[r] = walk;
+    stack[n++] = r;
+    seen[r] = walk;
     while (n && steps++ < MAX_DOWN) {
-        uint32_t q = s->stack[--n];
-        s->work += 6;
-        for (uint32_t i = m->feeds.at[q]; i < m->feeds.at[q + 1]; i++) {
-            uint32_t d = m->feeds.item[i];
-            if (m->writer[d] > s->st.pos) break; /* nothing from here on has been computed */
-            s->work++;
-            if (s->walk_owner[d] == walk || !is_dropped(s, d)) continue;
-            s->walk_owner[d] = walk;
-            s->stack[n++] = d;
-            uint32_t at = pl__sim_next_use(s, d);
-            if (at == PL__SIM_NEVER) continue;
-            if (at < next) next = at;
-            cost += m->cost[m->writer[d]];
+        uint32_t q = stack[--n], end = at[q + 1];
+        work += 6;
+        for (uint32_t i = at[q]; i < end; i++) {
+            uint32_t d = item[i], w = writer[d];
+            if (w > pos) break; /* nothing from here on has been computed */
+            work++;
+            if (seen[d] == walk || have[d] || settled[d] || w == pos) continue;
+            seen[d] = walk;
+            stack[n++] = d;
+            uint32_t use = pl__sim_next_use(s, d);
+            if (use == PL__SIM_NEVER) continue;
+            if (use < next) next = use;
+            cost += m->cost[w];
         }
     }
+    s->work += work;
     s->st.next[r] = next;
     s->st.down[r] = (float)cost;
 }
 
-/* The part of mark_dirty that visits what was made from r. Pointers and counters are local: the
- * compiler must assume that every byte written may change them. */
+/* The part of mark_dirty that visits what was made from r. */
 static uint64_t mark_below(pl__recompute_sim *s, uint32_t r, bool gone)
 {
     const uint32_t *at = s->m->feeds.at, *item = s->m->feeds.item, *writer = s->m->writer;
