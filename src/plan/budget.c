@@ -35,6 +35,8 @@ struct pl_budget {
     uint64_t refused;            /* the largest arena for which a search found no plan */
     const pl_level_opts *levels; /* NULL: the device only */
     pl__level_list lists[PL__LEVEL_LISTS];
+    pl__descent found[PL__DESCENTS]; /* what the last search knows about the smallest plans */
+    bool quick;                      /* see pl_budget_quick */
 };
 
 /* ---- the search ------------------------------------------------------------------------- */
@@ -42,9 +44,7 @@ static void free_search(pl__search *f)
 {
     if (!f) return;
     for (uint32_t i = 0; i < f->n_candidates; i++) pl_recompute_plan_free(f->candidates[i].plan);
-    if (f->lean.plan != f->descended.plan) pl_recompute_plan_free(f->lean.plan);
-    pl_recompute_plan_free(f->descended.plan);
-    pl_recompute_descent_free(f->descent);
+    pl__descents_free(f->descent);
     pl_recompute_memo_free(f->memo);
     pl__expanded_plan_free(f->packed);
     pl_arena_release(&f->mem);
@@ -72,7 +72,12 @@ static pl_status new_search(pl_budget *b, bool spread, pl__search **out)
 
 static pl_status need_search(pl_budget *b)
 {
-    return new_search(b, b->levels != NULL, &b->search);
+    bool is_new = !b->search;
+    PL_TRY(new_search(b, b->levels != NULL, &b->search));
+    if (is_new && !b->levels) pl__search_give_descents(b->search, b->found);
+    b->search->quick = b->quick;
+    b->search->told = b->minimum_final && !b->levels ? b->minimum : 0;
+    return PL_OK;
 }
 
 /* Stores the facts that the search has about the minimum. */
@@ -103,7 +108,8 @@ static pl_status search_plan(pl_budget *b, uint64_t arena_budget, pl_expanded_pl
     PL_TRY(need_search(b));
     pl_status rc = pl__search_solve(b->search, arena_budget, effort_of(b), out);
     note_minimum(b);
-    if (rc == PL_ERR_FIT && b->search->descent_ended) b->refused = arena_budget;
+    int last = pl__search_has_second(b->search) ? PL__SECOND : PL__FIRST;
+    if (rc == PL_ERR_FIT && b->search->descent[last].ended) b->refused = arena_budget;
     return rc;
 }
 
@@ -150,6 +156,7 @@ void pl_budget_free(pl_budget *b)
 
 void pl_budget_pause(pl_budget *b)
 {
+    if (b->search && !b->levels) pl__search_take_descents(b->search, b->found);
     free_search(b->search);
     free_search(b->plain);
     b->search = b->plain = NULL;
@@ -158,6 +165,7 @@ void pl_budget_pause(pl_budget *b)
 void pl_budget_trim(pl_budget *b)
 {
     pl_budget_pause(b);
+    pl__descents_free(b->found);
     for (int i = 0; i < PL__LEVEL_LISTS; i++) {
         pl_sys_free(b->lists[i].unit);
         b->lists[i] = (pl__level_list){0};
@@ -168,6 +176,21 @@ void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_byt
 {
     b->opts.stop = stop;
     b->opts.host_bytes = search_bytes;
+}
+
+void pl_budget_quick(pl_budget *b, bool quick)
+{
+    if (b->quick != quick) pl_budget_pause(b); /* figures of short searches */
+    b->quick = quick;
+}
+
+pl_status pl_budget_may_fit(pl_budget *b, uint64_t arena_budget, bool *may)
+{
+    *may = true;
+    if (b->levels || b->how != PL_CHECKPOINT_AUTO) return PL_OK;
+    if (b->base.keep_all->arena_bytes <= arena_budget) return PL_OK;
+    PL_TRY(need_search(b));
+    return pl__search_may_fit(b->search, arena_budget, may);
 }
 
 void pl_budget_count_plans(pl_budget *b, bool count)
@@ -247,11 +270,15 @@ bool pl_budget_may_keep_all(const pl_budget *b)
     return pl_budget_has_keep_all(b) && !has_homes(b);
 }
 
-uint64_t pl_budget_held_guess(const pl_budget *b)
+uint64_t pl_budget_least_host_bytes(const pl_budget *b)
 {
     const pl_budget_base *a = &b->base;
-    if (!b->counts || !has_homes(b)) return 0;
-    return pl_graph_bytes(a->g) + a->units->arena.total + a->keep_all->mem.total;
+    return b->counts ? pl_graph_bytes(a->g) + a->units->arena.total + a->keep_all->mem.total : 0;
+}
+
+uint64_t pl_budget_held_guess(const pl_budget *b)
+{
+    return has_homes(b) ? pl_budget_least_host_bytes(b) : 0;
 }
 
 /* Returns what budgets limit. */

@@ -55,6 +55,9 @@ void pl_budget_free(pl_budget *b); /* NULL is fine */
 /* Limits later searches: they return PL_ERR_STOPPED soon after *stop becomes nonzero (borrowed;
  * NULL: never), and keep candidate lists of about search_bytes (0: no limit). */
 void pl_budget_limit(pl_budget *b, const volatile int *stop, uint64_t search_bytes);
+/* Makes later searches quick: they take one of the first plans that fit. For a caller who asks
+ * whether a plan fits and about how long its step takes. pl_budget_set refuses the same budgets. */
+void pl_budget_quick(pl_budget *b, bool quick);
 /* Whether budgets and minima include the host memory of plans. Before the first search. */
 void pl_budget_count_plans(pl_budget *b, bool count);
 bool pl_budget_has_keep_all(const pl_budget *b); /* segments need not be run as marked */
@@ -78,6 +81,10 @@ pl_status pl_budget_levels_bound(pl_budget *b, uint64_t *arena_bytes) PL_MUST_US
  * PL_ERR_FIT changes nothing; the message proves by a unit that the budget is below the bound, or
  * else names the minimum. The result does not depend on earlier calls. */
 pl_status pl_budget_set(pl_budget *b, uint64_t arena_budget) PL_MUST_USE;
+/* Returns less than the host memory of any plan that recomputes; 0: it does not count. */
+uint64_t pl_budget_least_host_bytes(const pl_budget *b);
+/* Sets *may, quickly: false where pl_budget_set would refuse that budget. */
+pl_status pl_budget_may_fit(pl_budget *b, uint64_t arena_budget, bool *may) PL_MUST_USE;
 /* Returns the plan that is set; NULL: the keep-all plan. Borrowed until the next pl_budget_set. */
 const pl_expanded_plan *pl_budget_plan(const pl_budget *b);
 

@@ -15,7 +15,7 @@
 #include "base/sys.h"
 #include "plan/budget_int.h"
 
-const pl__pack_limits pl__no_limits = {0, 0};
+const pl__pack_limits pl__no_limits = {0, 0, false};
 
 /* ---- from a list to a plan -------------------------------------------------------------- */
 void pl__expanded_plan_free(pl_expanded_plan *t)
@@ -78,6 +78,7 @@ static pl_status new_plan(const pl_budget_base *b, const uint32_t *list, uint32_
     pl_status rc = pl__expand_list(b, list, n, t);
     t->opts.enough = limit->enough;
     t->opts.fits = limit->fits;
+    t->opts.quick |= limit->rough;
     if (rc == PL_OK && needs) {
         needs->graph = pl_expanded_plan_bytes(t);
         rc = pl_plan_peak(t->x->g, t->x->units, &t->opts, &needs->peak);
@@ -143,7 +144,7 @@ static bool is_full(const pl__search *f)
     return f->base->opts->host_bytes && f->candidate_bytes > f->base->opts->host_bytes;
 }
 
-static bool is_same_question(const pl__candidate *a, const pl__candidate *b)
+bool pl__is_same_question(const pl__candidate *a, const pl__candidate *b)
 {
     return a->asked == b->asked && a->effort == b->effort && a->filled_from == b->filled_from &&
            a->settings == b->settings && a->of_descent == b->of_descent && a->whole == b->whole;
@@ -172,13 +173,13 @@ pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want, pl__candid
     if (!want->filled_from) o.memo = f->memo;
     *found = NULL;
     for (uint32_t i = 0; i < f->n_candidates; i++) {
-        if (!is_same_question(&f->candidates[i], &c)) continue;
+        if (!pl__is_same_question(&f->candidates[i], &c)) continue;
         *found = &f->candidates[i];
         (*found)->competes = true;
         return PL_OK;
     }
     for (uint32_t i = 0; i < f->n_failed; i++)
-        if (is_same_question(&f->failed[i], &c)) return PL_OK;
+        if (pl__is_same_question(&f->failed[i], &c)) return PL_OK;
     if (f->n_candidates == PL__MAX_CANDIDATES || (want->filled_from && is_full(f))) return PL_OK;
     f->n_asked++;
     pl_status rc = pl_recompute_solve(&f->problem, &o, &c.plan), stopped = pl__search_stopped(f);
@@ -213,7 +214,8 @@ pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pa
     pl_expanded_plan *t = NULL;
     f->n_packed++;
     pl__pack_limits arena = {.enough = limit->enough > c->held ? limit->enough - c->held : 0,
-                             .fits = limit->fits > c->held ? limit->fits - c->held : 0};
+                             .fits = limit->fits > c->held ? limit->fits - c->held : 0,
+                             .rough = limit->rough};
     pl_status rc = pl__list_units(f, c->plan, &mem, &list);
     if (rc == PL_OK) rc = new_plan(f->base, list, c->plan->n, &arena, NULL, &t);
     pl_arena_release(&mem);
@@ -227,16 +229,16 @@ pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pa
     return rc;
 }
 
-pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, uint64_t fits)
+pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, const pl__pack_limits *limit)
 {
     uint32_t which = (uint32_t)(c - f->candidates) + 1;
-    if (f->packed && f->packed_of == which && (!c->quick || c->arena <= fits)) return PL_OK;
+    if (f->packed && f->packed_of == which && (!c->quick || c->arena <= limit->fits)) return PL_OK;
     pl__expanded_plan_free(f->packed);
     f->packed = NULL;
     PL_TRY(pl__candidate_measure(f, c));
-    PL_TRY(pl__candidate_pack(f, c, &(pl__pack_limits){.fits = fits}, &f->packed));
+    PL_TRY(pl__candidate_pack(f, c, limit, &f->packed));
     f->packed_of = which;
     c->arena = f->packed->plan->arena_bytes + c->held;
-    c->quick = c->arena <= fits;
+    c->quick = c->arena <= limit->fits;
     return PL_OK;
 }

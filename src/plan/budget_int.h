@@ -19,6 +19,8 @@
 
 /* PL__CLOSE_RUNGS: rungs of the ladder, and also the fine steps at which recompute is undone. */
 enum { PL__MAX_CANDIDATES = 600, PL__MAX_FAILED = 32, PL__CLOSE_RUNGS = 400 };
+/* The first descent, and the second one of large problems. */
+enum { PL__FIRST, PL__SECOND, PL__DESCENTS };
 /* Lists that plans with moves start from, with the keep-all order. */
 enum { PL__LEVEL_LISTS = 12 };
 
@@ -49,6 +51,23 @@ typedef struct pl__candidate {
     bool competes; /* the budget that is being solved asked for it */
 } pl__candidate;
 
+/* A descent to the smallest plan, see budget_minimum.c. */
+typedef struct pl__descent {
+    pl_recompute_descent *steps; /* NULL: it has not begun, or has ended */
+    pl__candidate last;          /* the last plan; a candidate once the descent ends */
+    pl__candidate lean;          /* counts: the plan with the smallest size */
+    uint64_t lean_bytes;         /* that size, approximate */
+    uint32_t fat;                /* plans since then */
+    uint64_t asked;              /* budget of `problem` for the smallest plan */
+    uint64_t peak;               /* smallest true peak; 0: not measured */
+    pl__candidate smallest;      /* the question of the plan with that peak */
+    uint64_t minimum;            /* smallest arena or size so far; 0: none yet */
+    uint64_t held;               /* the part of it that is host memory of its plan */
+    bool ended;
+    bool loose; /* the true peak of its smallest plan is much larger than the budget of `problem` */
+    bool known; /* the smallest plan was packed */
+} pl__descent;
+
 typedef struct pl__search {
     pl_arena mem;
     const pl_budget_base *base;
@@ -69,16 +88,12 @@ typedef struct pl__search {
     pl__candidate failed[PL__MAX_FAILED]; /* questions without an answer */
     uint32_t n_failed;
     pl_recompute_memo *memo;
-    pl_recompute_descent *descent;
-    pl__candidate descended; /* the last plan of the descent; a candidate once the descent ends */
-    pl__candidate lean;      /* counts: the plan of the descent with the smallest size */
-    uint64_t lean_bytes;     /* that size, approximate */
-    uint64_t minimum_asked;  /* budget of `problem` for the smallest plan of the descent */
-    uint64_t least_peak;     /* of that plan, once a budget was refused */
-    uint64_t minimum;        /* smallest arena or size so far; 0: none yet */
-    uint64_t minimum_held;   /* the part of it that is host memory of its plan */
-    bool descent_ended;
-    bool knows_minimum;         /* the smallest plan of the descent was packed */
+    pl__descent descent[PL__DESCENTS];
+    uint64_t minimum;           /* smallest arena or size so far; 0: none yet */
+    uint64_t minimum_held;      /* the part of it that is host memory of its plan */
+    bool knows_minimum;         /* all descents have ended, and their smallest plans were packed */
+    bool quick;                 /* see pl_budget_quick */
+    uint64_t told;              /* the minimum, where an earlier search found it; 0 */
     pl_expanded_plan *packed;   /* of the candidate packed last; NULL: none, or handed out */
     uint32_t packed_of;         /* candidate, index + 1 */
     uint32_t chosen;            /* candidate of the last plan that was found, index + 1; 0: none */
@@ -99,9 +114,11 @@ pl_status pl__search_describe(pl__search *f) PL_MUST_USE;
 /* Limits of the offset search, see pl_plan_opts. */
 typedef struct pl__pack_limits {
     uint64_t enough, fits;
+    bool rough; /* a short search */
 } pl__pack_limits;
 extern const pl__pack_limits pl__no_limits;
 
+bool pl__is_same_question(const pl__candidate *a, const pl__candidate *b);
 /* Calls the recompute planner with the problem in `want`. *found is NULL when no plan exists. */
 pl_status pl__candidate_ask(pl__search *f, const pl__candidate *want,
                             pl__candidate **found) PL_MUST_USE;
@@ -111,8 +128,9 @@ pl_status pl__candidate_measure(pl__search *f, pl__candidate *c) PL_MUST_USE;
 pl_status pl__candidate_pack(pl__search *f, const pl__candidate *c, const pl__pack_limits *limit,
                              pl_expanded_plan **out) PL_MUST_USE;
 /* The same into f->packed, and sets c->arena: the candidate packed last is often requested next. An
- * arena of at most `fits` bytes need not be small; 0: as small as possible. */
-pl_status pl__candidate_keep(pl__search *f, pl__candidate *c, uint64_t fits) PL_MUST_USE;
+ * arena of at most limit->fits bytes need not be small; 0: as small as possible. */
+pl_status pl__candidate_keep(pl__search *f, pl__candidate *c,
+                             const pl__pack_limits *limit) PL_MUST_USE;
 /* Plans the given list of unit ids, for any size of the arena; see pl_expand. */
 pl_status pl__plan_of_list(const pl_budget_base *base, const uint32_t *list, uint32_t n,
                            pl_expanded_plan **out) PL_MUST_USE;
@@ -149,16 +167,35 @@ pl_status pl__search_levels_bound(pl__search *f, const pl_level_opts *levels,
                                   uint64_t *bytes) PL_MUST_USE;
 
 /* ---- budget_minimum.c ---- */
-/* See pl_budget_minimum. find_minimum leaves the plan in f->packed for a search that continues. */
+/* See pl_budget_minimum. */
 pl_status pl__search_minimum(pl__search *f, uint64_t enough, uint64_t *arena_bytes) PL_MUST_USE;
-pl_status pl__search_find_minimum(pl__search *f, uint64_t enough,
+/* The same of one descent: PL__FIRST or PL__SECOND. Leaves the plan in f->packed for a search that
+ * continues. */
+pl_status pl__search_find_minimum(pl__search *f, int which, uint64_t enough,
                                   uint64_t *arena_bytes) PL_MUST_USE;
-/* Sets *c to the candidate with the smallest true peak; NULL: none. It is not packed. */
-pl_status pl__search_least(pl__search *f, pl__candidate **c) PL_MUST_USE;
+/* Returns about the host memory of a plan that recomputes little; 0: it does not count. */
+uint64_t pl__search_held_guess(const pl__search *f);
+/* Whether a climb takes much longer than a descent. */
+bool pl__search_is_large(const pl__search *f);
+/* Whether there is a second descent. */
+bool pl__search_has_second(const pl__search *f);
+/* Sets *c to the candidate of a descent with the smallest true peak; NULL: none. It is not
+ * packed. */
+pl_status pl__search_least(pl__search *f, int which, pl__candidate **c) PL_MUST_USE;
+/* Sets *which to the first descent that has a plan within the budget; PL__DESCENTS: none has. Where
+ * the budget is clearly above its minimum, the descent need not end. */
+pl_status pl__search_place(pl__search *f, uint64_t budget, int *which) PL_MUST_USE;
+/* Moves what the descents found out of a search, and into the next search of the same problem. */
+void pl__search_take_descents(pl__search *f, pl__descent out[PL__DESCENTS]);
+void pl__search_give_descents(pl__search *f, pl__descent in[PL__DESCENTS]);
+void pl__descents_free(pl__descent d[PL__DESCENTS]);
 
 /* ---- budget_search.c ---- */
 /* Finds the cheapest plan within the budget. `effort` limits the search at the highest rung. */
 pl_status pl__search_solve(pl__search *f, uint64_t arena_budget, uint64_t effort,
                            pl_expanded_plan **out) PL_MUST_USE;
+
+/* Sets *may, quickly: false where that search refuses the budget. */
+pl_status pl__search_may_fit(pl__search *f, uint64_t arena_budget, bool *may) PL_MUST_USE;
 
 #endif

@@ -23,6 +23,8 @@
  *                 filling cannot undo A, since a, b and d together are too large. It packs in 8 MB.
  *   budget  7 MB: below the bound: D alone needs b and d, 8 MB. Refused with that proof.
  */
+#include <string.h>
+
 #include "plan/budget_int.h"
 
 /* Whether the candidate is known not to fit. */
@@ -165,6 +167,32 @@ static void choose(pl__search *f, const pl__candidate *c, choice *best)
     f->packed = NULL;
 }
 
+static bool is_same_list(const pl_recompute_plan *a, const pl_recompute_plan *b)
+{
+    return a->n == b->n && a->cost_ns == b->cost_ns &&
+           memcmp(a->unit, b->unit, a->n * sizeof *a->unit) == 0;
+}
+
+/* Copies the arena of a candidate that has the same list and is known not to fit. */
+static void copy_arena(const pl__search *f, uint64_t budget, pl__candidate *c)
+{
+    for (uint32_t i = 0; i < f->n_candidates; i++) {
+        const pl__candidate *k = &f->candidates[i];
+        if (c->arena || !k->arena || !is_over(k, budget) || !is_same_list(k->plan, c->plan))
+            continue;
+        c->arena = k->arena;
+        c->quick = false;
+    }
+}
+
+/* Packs a candidate, unless it is known not to fit. */
+static pl_status pack_candidate(pl__search *f, uint64_t budget, pl__candidate *c)
+{
+    copy_arena(f, budget, c);
+    return is_over(c, budget) ? PL_OK
+                              : pl__candidate_keep(f, c, &(pl__pack_limits){.fits = budget});
+}
+
 /* Packs candidates, the cheapest first, until one is within the budget, and makes it the choice.
  * The former choice stays when no cheaper candidate fits. Packing some thousand
  * buffers takes a second, and where packing leaves gaps it does so for all candidates alike. So
@@ -188,7 +216,7 @@ static pl_status pack_cheapest(pl__search *f, uint64_t budget, choice *best, dou
         if (!c) return PL_OK;
         seen[c - f->candidates] = true;
         if (best->plan && c->plan->cost_ns >= best->cost_ns) return PL_OK;
-        if (!is_over(c, budget)) PL_TRY(pl__candidate_keep(f, c, budget));
+        PL_TRY(pack_candidate(f, budget, c));
         if (c->arena <= budget) {
             choose(f, c, best);
             return PL_OK;
@@ -213,15 +241,15 @@ static void compete(pl__search *f, bool on)
     for (uint32_t i = 0; i < f->n_candidates; i++) f->candidates[i].competes = on;
 }
 
-/* Creates candidates for an anchor: its own, and the minimum's list filled up to the anchor. */
-static pl_status climb_from_minimum(pl__search *f, uint64_t anchor, uint64_t effort)
+/* Creates candidates for an anchor: its own, and a minimum's list filled up to the anchor. */
+static pl_status climb_from_minimum(pl__search *f, int which, uint64_t anchor, uint64_t effort)
 {
     pl__candidate *c;
     PL_TRY(climb(f, anchor, effort));
     /* a cheap list as small as the minimum's, if there is one */
-    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = f->minimum_asked}, &c));
+    PL_TRY(pl__candidate_ask(f, &(pl__candidate){.asked = f->descent[which].asked}, &c));
     if (c) PL_TRY(fill_up(f, anchor, 0, c));
-    PL_TRY(pl__search_least(f, &c));
+    PL_TRY(pl__search_least(f, which, &c));
     return c && c->peak <= anchor ? fill_up(f, anchor, 0, c) : PL_OK;
 }
 
@@ -231,7 +259,7 @@ static pl_status try_candidate(pl__search *f, pl__candidate *c, uint64_t budget,
     if (best->plan && c->plan->cost_ns >= best->cost_ns) return PL_OK;
     PL_TRY(pl__candidate_measure(f, c));
     if (c->peak > budget || is_over(c, budget)) return PL_OK;
-    PL_TRY(pl__candidate_keep(f, c, budget));
+    PL_TRY(pack_candidate(f, budget, c));
     if (c->arena <= budget) choose(f, c, best);
     return PL_OK;
 }
@@ -265,20 +293,21 @@ static pl_status climb_with_gaps(pl__search *f, uint64_t budget, double gaps, ui
  * larger problems, where climbing takes seconds, steps are coarse, an anchor gets a part of the
  * effort, and the budget itself is the last anchor; beyond SMALL units only the minimum comes
  * before it. */
-static pl_status solve_near_minimum(pl__search *f, uint64_t budget, uint64_t effort, choice *best)
+static pl_status solve_near_minimum(pl__search *f, int which, uint64_t budget, uint64_t effort,
+                                    choice *best)
 {
     enum { TINY = 250, SMALL = 500, FINE = 128, COARSE = 64, SHARE = 4 };
     uint32_t n = f->problem.n_units;
-    uint64_t step = n > SMALL ? budget : f->minimum / (n > TINY ? COARSE : FINE) + 1;
-    uint64_t at = f->minimum;
+    uint64_t at = f->descent[which].minimum;
+    uint64_t step = n > SMALL ? budget : at / (n > TINY ? COARSE : FINE) + 1;
     double gaps;
     compete(f, false);
     for (; at <= budget; at += step) {
-        PL_TRY(climb_from_minimum(f, at, n > TINY ? effort / SHARE : effort));
+        PL_TRY(climb_from_minimum(f, which, at, n > TINY ? effort / SHARE : effort));
         PL_TRY(pack_cheapest(f, at, best, &gaps));
     }
     if (n <= TINY && best->plan) return PL_OK;
-    PL_TRY(climb_from_minimum(f, budget, effort));
+    PL_TRY(climb_from_minimum(f, which, budget, effort));
     PL_TRY(pack_cheapest(f, budget, best, &gaps));
     return climb_with_gaps(f, budget, gaps, effort, best);
 }
@@ -286,15 +315,15 @@ static pl_status solve_near_minimum(pl__search *f, uint64_t budget, uint64_t eff
 /* Near the minimum a rung is a coarse step, and the minimum's own plan is often cheaper than the
  * plans of the rungs. Finding the minimum takes seconds, so it is skipped when the budget is
  * clearly far from it: more than twice the bound, and a plan that recomputes little. */
-static pl_status is_near_minimum(pl__search *f, uint64_t budget, const pl_expanded_plan *found,
-                                 bool *look)
+static pl_status is_near_minimum(pl__search *f, int which, uint64_t budget,
+                                 const pl_expanded_plan *found, bool *look)
 {
     enum { MUCH = 2, NEAR = 16 };
     /* the largest minimum that the budget is far from */
     uint64_t minimum, far = (budget - 1) / (NEAR + 1) * NEAR;
     *look = !found || budget / 2 <= f->bound || found->recompute_ns * MUCH > base_cost(f);
     if (!*look) return PL_OK;
-    PL_TRY(pl__search_find_minimum(f, found ? far : 0, &minimum));
+    PL_TRY(pl__search_find_minimum(f, which, found ? far : 0, &minimum));
     *look = budget <= minimum + minimum / NEAR;
     return PL_OK;
 }
@@ -307,44 +336,118 @@ static pl_status refuse(const pl__search *f, uint64_t budget)
     PL_FAIL_IF(budget < f->bound, PL_ERR_FIT,
                "no plan fits an arena of %llu bytes: \"%s\" alone needs %llu",
                (unsigned long long)budget, label, (unsigned long long)f->bound);
+    int last = pl__search_has_second(f) ? PL__SECOND : PL__FIRST;
     PL_FAIL_IF(!f->knows_minimum, PL_ERR_FIT,
                "no plan found for an arena of %llu bytes; the smallest found has at least %llu",
-               (unsigned long long)budget, (unsigned long long)f->least_peak);
+               (unsigned long long)budget, (unsigned long long)f->descent[last].peak);
     PL_FAIL(PL_ERR_FIT, "no plan found for an arena of %llu bytes; the smallest found is %llu",
             (unsigned long long)budget, (unsigned long long)f->minimum);
 }
 
-static pl_status solve(pl__search *f, uint64_t budget, uint64_t effort, choice *best)
+/* `which`: the descent whose minimum is within the budget, as far as that is known. */
+static pl_status solve(pl__search *f, int which, uint64_t budget, uint64_t effort, choice *best)
 {
     bool look;
-    f->chosen = 0;
     double gaps;
-    compete(f, false);
     PL_TRY(climb(f, budget, effort));
     PL_TRY(pack_cheapest(f, budget, best, &gaps));
     PL_TRY(climb_with_gaps(f, budget, gaps, effort, best));
     if (!best->plan) {
         pl__candidate *least;
-        PL_TRY(pl__search_least(f, &least));
-        f->least_peak = least ? least->peak : f->base->keep_all->arena_bytes;
-        if (f->least_peak > budget) return PL_OK; /* packing that list would not help */
+        PL_TRY(pl__search_least(f, which, &least));
+        if (f->descent[which].peak > budget) return PL_OK; /* packing that list would not help */
     }
-    PL_TRY(is_near_minimum(f, budget, best->plan, &look));
+    PL_TRY(is_near_minimum(f, which, budget, best->plan, &look));
     if (!look && best->plan) return PL_OK;
     pl__expanded_plan_free(best->plan);
     *best = (choice){0};
     f->chosen = 0;
     /* the reported minimum is a limit: every process refuses a budget below it */
-    if (f->knows_minimum && budget < f->minimum) return PL_OK;
-    return solve_near_minimum(f, budget, effort, best);
+    if (f->descent[which].known && budget < f->descent[which].minimum) return PL_OK;
+    return solve_near_minimum(f, which, budget, effort, best);
+}
+
+/* Packs the list of a minimum as that minimum was packed. */
+static pl_status take_least(pl__search *f, int which, uint64_t budget, choice *best)
+{
+    pl__candidate *least;
+    PL_TRY(pl__search_least(f, which, &least));
+    if (!least) return PL_OK;
+    PL_TRY(pl__candidate_keep(f, least, &pl__no_limits));
+    if (least->arena <= budget) choose(f, least, best);
+    return PL_OK;
+}
+
+/* Takes a list that few settings find, if it fits. Not on huge problems, where a setting takes a
+ * second. */
+static pl_status try_quickly(pl__search *f, uint64_t budget, choice *best)
+{
+    enum { TRIES = 6, SETTINGS = 6, GAPS = 64, HUGE = 20000 };
+    const pl__pack_limits fits = {.fits = budget, .rough = true};
+    uint64_t bound, taken = pl__search_held_guess(f) + budget / GAPS;
+    uint64_t aim = budget > taken ? budget + f->shift - taken : 0;
+    uint32_t unit, settings = SETTINGS;
+    int tries = f->problem.n_units > HUGE ? 0 : TRIES;
+    PL_TRY(pl_recompute_bound(&f->problem, &bound, &unit));
+    for (int i = 0; i < tries && !best->plan; i++) {
+        pl__candidate want = {.settings = settings}, *c;
+        want.asked = pl_recompute_rung(aim, bound, f->keep_all_bytes, PL__CLOSE_RUNGS);
+        if (!want.asked) break;
+        PL_TRY(pl__candidate_ask(f, &want, &c));
+        if (!c && !settings) break;
+        if (!c) settings = 0; /* all that win often */
+        if (!c) continue;
+        PL_TRY(pl__candidate_measure(f, c));
+        if (c->peak <= budget) PL_TRY(pl__candidate_keep(f, c, &fits));
+        uint64_t needs = c->arena ? c->arena : c->peak, over = needs > budget ? needs - budget : 0;
+        if (!over) choose(f, c, best);
+        aim = want.asked > over ? want.asked - over - 1 : 0;
+    }
+    return PL_OK;
+}
+
+/* On large problems a climb takes seconds, and the descent a fraction of that. *which: see
+ * pl__search_place. */
+static pl_status place(pl__search *f, uint64_t budget, int *which)
+{
+    *which = budget < f->bound ? PL__DESCENTS : PL__FIRST;
+    if (budget < f->bound || !pl__search_is_large(f)) return PL_OK;
+    return pl__search_place(f, budget, which);
+}
+
+pl_status pl__search_may_fit(pl__search *f, uint64_t arena_budget, bool *may)
+{
+    int which = arena_budget < f->told ? PL__DESCENTS : PL__FIRST;
+    if (!f->told) PL_TRY(place(f, arena_budget, &which));
+    *may = which != PL__DESCENTS;
+    return PL_OK;
+}
+
+/* Finds a plan, quickly: where few settings find none, the plan of the minimum. */
+static pl_status solve_quickly(pl__search *f, uint64_t budget, choice *best, int *which)
+{
+    bool fits = f->told && f->told <= budget;
+    *which = PL__FIRST;
+    if (!fits) PL_TRY(place(f, budget, which));
+    if (*which == PL__DESCENTS) return PL_OK;
+    PL_TRY(try_quickly(f, budget, best));
+    if (best->plan) return PL_OK;
+    if (fits) PL_TRY(place(f, budget, which));
+    return *which == PL__DESCENTS ? PL_OK : take_least(f, *which, budget, best);
 }
 
 pl_status pl__search_solve(pl__search *f, uint64_t arena_budget, uint64_t effort,
                            pl_expanded_plan **out)
 {
     choice best = {0};
-    if (arena_budget < f->bound) return refuse(f, arena_budget);
-    pl_status rc = solve(f, arena_budget, effort, &best);
+    int which;
+    bool quick = f->quick && pl__search_is_large(f);
+    f->chosen = 0;
+    compete(f, false);
+    pl_status rc =
+        quick ? solve_quickly(f, arena_budget, &best, &which) : place(f, arena_budget, &which);
+    if (rc == PL_OK && !best.plan && which != PL__DESCENTS)
+        rc = solve(f, which, arena_budget, effort, &best);
     if (rc == PL_OK && !best.plan) return refuse(f, arena_budget);
     if (rc != PL_OK)
         pl__expanded_plan_free(best.plan);

@@ -174,6 +174,67 @@ TEST(plan_refusals_pack_no_list_that_is_too_large)
     close_lab(&y);
 }
 
+enum { LARGE = 160 }; /* layers, of more than 1,000 units */
+
+/* On large problems the descent comes first: it refuses a budget without the questions of a search
+ * for the cheapest plan, and what it found outlasts a pause. */
+TEST(plan_refusals_of_large_steps_need_few_questions)
+{
+    lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
+    uint64_t least, again;
+
+    CHECK_OK(open_lab(&x, training_graph(x.store, LARGE, 128, 16)));
+    CHECK_OK(open_lab(&y, training_graph(y.store, LARGE, 128, 16)));
+    CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
+    uint32_t descent = pl_budget_figures_get(x.budget).asked;
+    CHECK(pl_budget_set(y.budget, least - least / 64) == PL_ERR_FIT);
+    pl_budget_figures f = pl_budget_figures_get(y.budget);
+    CHECK_MSG(f.asked <= descent && f.packed <= 2, "%u asked, %u packed, the descent %u", f.asked,
+              f.packed, descent);
+    bool may;
+    CHECK_OK(pl_budget_may_fit(y.budget, least - least / 64, &may));
+    CHECK(!may);
+    pl_budget_pause(y.budget);
+    CHECK_OK(pl_budget_may_fit(y.budget, least, &may));
+    CHECK(may);
+    CHECK_OK(pl_budget_minimum(y.budget, 0, &again));
+    CHECK_INT(again, least);
+    CHECK_INT(pl_budget_figures_get(y.budget).asked, 0);
+    CHECK_OK(pl_budget_set(y.budget, least));
+    CHECK(pl_budget_plan(y.budget)->plan->arena_bytes <= least);
+
+    close_lab(&x);
+    close_lab(&y);
+}
+
+/* A quick search takes a plan after few questions; it refuses what the whole search refuses. */
+TEST(plan_quick_searches_ask_little)
+{
+    lab x = {.store = pl_store_new()}, y = {.store = pl_store_new()};
+    uint64_t least;
+
+    CHECK_OK(open_lab(&x, training_graph(x.store, LARGE, 128, 16)));
+    CHECK_OK(open_lab(&y, training_graph(y.store, LARGE, 128, 16)));
+    pl_budget_quick(y.budget, true);
+    CHECK_OK(pl_budget_minimum(x.budget, 0, &least));
+    for (int k = 0; k < 3; k++) {
+        uint64_t budget = least + (x.keep_all->arena_bytes - least) * (uint64_t)k / 3;
+        CHECK_OK(pl_budget_set(x.budget, budget));
+        CHECK_OK(pl_budget_set(y.budget, budget));
+        const pl_expanded_plan *slow = pl_budget_plan(x.budget), *quick = pl_budget_plan(y.budget);
+        pl_budget_figures all = pl_budget_figures_get(x.budget),
+                          few = pl_budget_figures_get(y.budget);
+        CHECK(quick->plan->arena_bytes <= budget && slow->recompute_ns <= quick->recompute_ns);
+        CHECK_MSG(few.asked * 2 < all.asked, "%u asked, the whole search %u", few.asked, all.asked);
+        pl_budget_trim(x.budget);
+        pl_budget_trim(y.budget);
+    }
+    CHECK(pl_budget_set(y.budget, least - 1) == PL_ERR_FIT);
+
+    close_lab(&x);
+    close_lab(&y);
+}
+
 /* A limit on the host memory of a search leaves fewer plans to choose from, but at least one. */
 TEST(plan_search_keeps_fewer_lists_with_less_host_memory)
 {

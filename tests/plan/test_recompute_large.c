@@ -159,3 +159,41 @@ TEST(recompute_memo_changes_no_plan)
     pl_recompute_memo_free(memo);
     free(m);
 }
+
+/* Ends a descent. Sets *end to the smallest budget, after checking that every plan is within its
+ * budget and that budgets fall. */
+static void end_descent(const pl_recompute_problem *p, uint64_t from, uint64_t *end, int *plans)
+{
+    pl_recompute_opts o = PL_RECOMPUTE_OPTS_INIT;
+    pl_recompute_descent *d;
+    pl_recompute_plan *plan;
+    uint64_t least = from ? from : UINT64_MAX, bytes;
+    o.off = PL_RECOMPUTE_NO_EXACT;
+    CHECK_OK(pl_recompute_descent_new(p, &o, from, &d));
+    for (*plans = 0;; ++*plans) {
+        CHECK_OK(pl_recompute_descend(d, &bytes, &plan));
+        if (!plan) break;
+        CHECK(bytes < least && plan->peak_bytes <= bytes);
+        CHECK_OK(pl_recompute_check(p, plan, bytes));
+        least = bytes;
+        pl_recompute_plan_free(plan);
+    }
+    pl_recompute_descent_free(d);
+    *end = least;
+}
+
+/* On large problems a second descent finds smaller budgets than the first, in few searches. */
+TEST(recompute_second_descent_goes_on_where_the_first_ends)
+{
+    int smaller = 0;
+    for (uint64_t seed = 1; seed < 3; seed++) {
+        made *m = make_training(seed, 700);
+        int first, second;
+        uint64_t least, end;
+        end_descent(&m->p, 0, &least, &first);
+        end_descent(&m->p, least, &end, &second);
+        smaller += end < least;
+        free(m);
+    }
+    CHECK(smaller);
+}

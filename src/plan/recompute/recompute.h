@@ -141,10 +141,11 @@ pl_status pl_recompute_minimum(const pl_recompute_problem *p, const pl_recompute
                                uint64_t *bytes) PL_MUST_USE;
 /* The descent to the minimum, plan by plan: each call sets a smaller budget that has a plan, and
  * the plan, which the caller owns; *plan is NULL at the end, and *bytes of the call before is the
- * minimum. The first plan is the keep-all plan. */
+ * minimum. The first plan is the keep-all plan. from: 0, or the minimum of a first descent. On
+ * large problems a second descent from there finds smaller budgets, and takes longer. */
 typedef struct pl_recompute_descent pl_recompute_descent;
 pl_status pl_recompute_descent_new(const pl_recompute_problem *p, const pl_recompute_opts *opts,
-                                   pl_recompute_descent **out) PL_MUST_USE;
+                                   uint64_t from, pl_recompute_descent **out) PL_MUST_USE;
 pl_status pl_recompute_descend(pl_recompute_descent *d, uint64_t *bytes,
                                pl_recompute_plan **plan) PL_MUST_USE;
 void pl_recompute_descent_free(pl_recompute_descent *d); /* NULL is fine */

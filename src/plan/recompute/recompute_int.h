@@ -119,21 +119,30 @@ uint64_t pl__recompute_sim_work(const pl__recompute_sim *s);
 /* Returns, for the last successful run, how often each value was dropped while still needed. */
 const uint16_t *pl__recompute_sim_drops(const pl__recompute_sim *s);
 
+/* Settings of a search for any plan. */
+enum pl__recompute_probes {
+    PL__PROBE_ALL,  /* no quick search */
+    PL__PROBE_FEW,  /* the first settings of the grid */
+    PL__PROBE_WIDE, /* settings that together find the smallest budgets */
+};
+
 /* The best plan so far and what is left to spend; solvers offer candidates to it. */
 typedef struct pl__recompute_best {
     const pl__recompute *m;
     const pl_recompute_opts *opts;
     pl__recompute_eval *eval;
     uint64_t budget;
-    pl__recompute_seq seq;  /* seq.n = 0 until a plan fits */
-    pl__recompute_seq work; /* the candidate being improved */
-    double floor;           /* cheaper candidates are not kept; 0: none */
-    uint64_t least_peak;    /* lowest peak of any candidate seen, fitting or not */
-    uint64_t deadline_ns;   /* 0: none */
-    bool optimal;           /* nothing cheaper exists */
-    bool any;               /* the first plan that fits will do */
-    bool few;               /* only a few settings are tried */
-    uint64_t effort;        /* for the search */
+    pl__recompute_seq seq;            /* seq.n = 0 until a plan fits */
+    pl__recompute_seq work;           /* the candidate being improved */
+    double floor;                     /* cheaper candidates are not kept; 0: none */
+    uint64_t least_peak;              /* lowest peak of any candidate seen, fitting or not */
+    uint64_t deadline_ns;             /* 0: none */
+    bool optimal;                     /* nothing cheaper exists */
+    bool any;                         /* the first plan that fits will do */
+    enum pl__recompute_probes probes; /* not ALL: a quick search, with a few settings */
+    uint32_t probe;     /* of WIDE: the one that runs first; out: that found the plan */
+    uint64_t grid_work; /* out: steps of work of the settings */
+    uint64_t effort;    /* for the search */
 } pl__recompute_best;
 pl_status pl__recompute_best_init(pl__recompute_best *b, const pl__recompute *m,
                                   const pl_recompute_opts *opts) PL_MUST_USE;

@@ -6,8 +6,13 @@
  * some hundredths. On small problems full searches then try budgets a little below that result,
  * which the quick searches may have missed.
  *
- * Invariant: a search with the same options succeeds at every budget that the descent reports.
- * Cost: at most 24 quick searches and 4 whole ones.
+ * A second descent starts at the end of the first. On large problems it goes down with other
+ * settings, first with the setting that found its last plan: in steps that double, from 1/32 on,
+ * then by bisection. Where the first descent ended well, the second costs two or three searches; a
+ * limit of work ends it.
+ *
+ * Invariant: every budget that the descent reports has a plan, and the same descent finds it in
+ * every process. Cost: at most 24 quick searches and 4 whole ones.
  *
  * Example (recompute.h): the first plan is A B C D E, found = 12; lo = 7, just below the bound.
  *     budget 9: A B C D A E, peak 8; found = 9        budget 8: the same list; found = 8
@@ -22,6 +27,7 @@ enum {
     SMALL = 1000, /* units */
     LARGE = 3000,
     HUGE = 20000,
+    WIDE_WORK = 500000000, /* steps of work of a second descent */
 };
 
 typedef struct way {
@@ -33,12 +39,15 @@ typedef struct way {
                                 * found */
     uint64_t deadline_ns;
     int left; /* remaining searches */
-    bool quick, begun;
+    bool quick, begun, second;
+    uint64_t step;          /* of a second descent, until a search fails; 0: bisection */
+    uint32_t probe;         /* see pl__recompute_best */
+    uint64_t work;          /* steps of work so far */
     pl__recompute_seq plan; /* of `found` */
 } way;
 
 /* Finds any plan within the budget: sets *found and *peak; *peak is 0 when none was found. */
-static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *peak,
+static pl_status try_budget(way *w, uint64_t budget, bool few, uint64_t *peak,
                             pl__recompute_seq *found)
 {
     pl_recompute_opts o = *w->opts;
@@ -47,9 +56,12 @@ static pl_status try_budget(const way *w, uint64_t budget, bool few, uint64_t *p
     o.off |= PL_RECOMPUTE_NO_CHOICE | PL_RECOMPUTE_NO_FILL; /* filling only uses up room */
     if (few) o.off |= PL_RECOMPUTE_NO_EXACT;
     pl_status s = pl__recompute_best_init(&b, w->m, &o);
-    b.few = few;
+    b.probes = !few ? PL__PROBE_ALL : w->second ? PL__PROBE_WIDE : PL__PROBE_FEW;
+    b.probe = w->probe;
     b.effort = 0;
     if (s == PL_OK) s = pl__recompute_compete(&b);
+    w->probe = b.probe;
+    w->work += b.grid_work;
     *peak = b.seq.n ? b.seq.peak : 0;
     if (s == PL_OK && b.seq.n) s = pl__recompute_seq_copy(found, &b.seq);
     pl__recompute_best_release(&b);
@@ -79,13 +91,14 @@ static bool is_wide(const way *w)
 {
     if (pl_asked(w->opts->stop)) return false;
     if (w->deadline_ns && pl_sys_now_ns() > w->deadline_ns) return false;
+    if (w->second && w->work > WIDE_WORK) return false;
     return w->found > w->lo + 1 && w->found - w->lo > w->found / w->parts;
 }
 
 static void look_whole(way *w)
 {
     w->quick = false;
-    w->left = w->m->n_units <= SMALL ? WHOLE : 0;
+    w->left = w->m->n_units <= SMALL && !w->second ? WHOLE : 0;
     w->parts = 1000;
     uint64_t below = w->found - w->found / 32;
     w->lo = below > w->floor ? below : w->floor;
@@ -111,8 +124,10 @@ static pl_status go_down(way *w, bool *any)
         }
         w->left--;
         uint64_t budget = w->lo + (w->found - w->lo) / 2;
+        if (w->step && w->found - w->step > budget) budget = w->found - w->step;
         PL_TRY(try_budget(w, budget, w->quick, &peak, &w->plan));
         *(peak ? &w->found : &w->lo) = budget;
+        w->step = peak ? 2 * w->step : 0;
     }
     return PL_OK;
 }
@@ -149,7 +164,7 @@ struct pl_recompute_descent {
 };
 
 pl_status pl_recompute_descent_new(const pl_recompute_problem *p, const pl_recompute_opts *opts,
-                                   pl_recompute_descent **out)
+                                   uint64_t from, pl_recompute_descent **out)
 {
     pl_recompute_descent *d = pl_sys_alloc(sizeof *d);
     if (!d) return PL_ERR_MEMORY;
@@ -160,6 +175,13 @@ pl_status pl_recompute_descent_new(const pl_recompute_problem *p, const pl_recom
         return s;
     }
     way_init(&d->way, &d->m, &d->opts, 0);
+    if (from) {
+        d->way.second = d->way.begun = true;
+        d->way.found = from;
+        d->way.step = from / 32;
+        d->way.parts = 100;
+        if (d->m.n_units <= SMALL) d->way.left = 0;
+    }
     *out = d;
     return PL_OK;
 }

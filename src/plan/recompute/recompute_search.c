@@ -46,7 +46,8 @@ enum {
     N_WINNERS = 20,      /* settings that run without the whole grid */
     N_FEW = 16,          /* when these settings have failed and the work exceeds */
     FAIL_UNITS = 200000, /* this for each unit, the budget is given up */
-    N_PROBE = 3,         /* settings of a quick search, which stops at a cost of */
+    N_PROBE = 3,         /* settings of a quick search, */
+    N_WIDE = 6,          /* or of a wide one; each stops at a cost of */
     PROBE_COST = 4,      /* this many steps without recompute; */
     PROBE_ONE = 20000,   /* one setting beyond this many units */
     N_LANES = 6,         /* settings that run at a time, */
@@ -71,6 +72,23 @@ static pl__recompute_setting grid_setting(uint32_t i)
 static const uint8_t winners[N_WINNERS] = {13, 17, 24, 28, 37, 49, 3,  21, 4, 31,
                                            27, 22, 40, 6,  46, 33, 25, 0,  1, 9};
 
+/* Settings that together find the smallest budgets. The first one finds most of them. */
+static const uint8_t wide[N_WIDE] = {21, 6, 5, 1, 0, 2};
+
+/* Returns the number in `wide` of setting i of a search: the setting that found the last plan runs
+ * first. */
+static uint32_t wide_at(const pl__recompute_best *b, uint32_t i)
+{
+    return i == 0 ? b->probe : i <= b->probe ? i - 1 : i;
+}
+
+/* Returns setting i of a search. */
+static uint32_t setting_at(const pl__recompute_best *b, uint32_t i)
+{
+    if (b->probes == PL__PROBE_WIDE) return wide[wide_at(b, i)];
+    return b->opts->off & PL_RECOMPUTE_NO_WHOLE ? winners[i] : i;
+}
+
 static void note_start(pl__recompute_starts *st, const pl__recompute_setting *set, double cost)
 {
     uint32_t i = st->n < PL__RECOMPUTE_STARTS ? st->n++ : PL__RECOMPUTE_STARTS;
@@ -85,7 +103,7 @@ static void note_start(pl__recompute_starts *st, const pl__recompute_setting *se
 
 static double limit_of(const pl__recompute_best *b, double factor)
 {
-    if (b->few) return PROBE_COST * b->m->base_cost;
+    if (b->probes) return PROBE_COST * b->m->base_cost;
     return b->seq.n ? b->m->base_cost + (b->seq.cost - b->m->base_cost) * factor : HUGE_VAL;
 }
 
@@ -126,7 +144,7 @@ static void lanes_release(lanes *l)
 /* Creates the lanes. The first lane borrows the given simulator. */
 static pl_status lanes_new(const pl__recompute_best *b, pl__recompute_sim *sim, lanes *l)
 {
-    uint32_t n = b->any || b->few || b->m->n_units < MANY_OPS ? 1 : N_LANES;
+    uint32_t n = b->any || b->probes || b->m->n_units < MANY_OPS ? 1 : N_LANES;
     for (uint32_t i = 0; i < n; i++) {
         lane *a = &l->lane[l->n++];
         a->best = (pl__recompute_best){
@@ -161,8 +179,7 @@ static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32
                          pl__recompute_starts *st)
 {
     for (uint32_t i = 0; i < n; i++) {
-        bool whole = !(b->opts->off & PL_RECOMPUTE_NO_WHOLE);
-        l->lane[i].set = grid_setting(whole ? first + i : winners[first + i]);
+        l->lane[i].set = grid_setting(setting_at(b, first + i));
         l->lane[i].limit = limit_of(b, 2);
     }
     pl_threads_for(n, run_lane, l);
@@ -172,6 +189,7 @@ static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32
         if (a->best.least_peak < b->least_peak) b->least_peak = a->best.least_peak;
         if (a->cost == HUGE_VAL) continue;
         note_start(st, &a->set, a->cost);
+        if (b->probes == PL__PROBE_WIDE) b->probe = wide_at(b, first + i);
         if ((!b->seq.n || a->cost < b->seq.cost) && a->cost >= b->floor)
             PL_TRY(pl__recompute_seq_copy(&b->seq, &a->best.seq));
     }
@@ -181,8 +199,10 @@ static pl_status run_few(pl__recompute_best *b, lanes *l, uint32_t first, uint32
 static pl_status run_settings(pl__recompute_best *b, lanes *l, uint32_t most,
                               pl__recompute_starts *st)
 {
-    uint32_t probes = b->m->n_units > PROBE_ONE ? 1 : N_PROBE;
-    uint32_t n = b->opts->off & PL_RECOMPUTE_NO_GRID ? 1 : b->few ? probes : N_GRID + 2 * N_TIGHT;
+    uint32_t n = N_GRID + 2 * N_TIGHT;
+    if (b->probes) n = b->probes == PL__PROBE_WIDE ? N_WIDE : N_PROBE;
+    if (b->probes && b->m->n_units > PROBE_ONE) n = 1;
+    if (b->opts->off & PL_RECOMPUTE_NO_GRID) n = 1;
     if (n > N_WINNERS && b->opts->off & PL_RECOMPUTE_NO_WHOLE) n = N_WINNERS;
     if (n > most) n = most;
     uint32_t enough = b->opts->off & PL_RECOMPUTE_NO_WHOLE ? N_FEW / 2 : N_FEW;
@@ -203,6 +223,7 @@ pl_status pl__recompute_grid(pl__recompute_best *b, pl__recompute_sim *sim, uint
     lanes l = {.n = 0};
     pl_status s = lanes_new(b, sim, &l);
     if (s == PL_OK) s = run_settings(b, &l, most, st);
+    b->grid_work = s == PL_OK ? lanes_work(&l) : 0;
     lanes_release(&l);
     return s;
 }
