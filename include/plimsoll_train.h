@@ -143,6 +143,13 @@ PL_API const char *pl_decoder_warning(void);
  * machine, container and process limits allow at all. sharers: processes of this run on the
  * machine. Call it before pl_run_build. */
 PL_API void pl_run_limit_host(pl_run *r, int sharers);
+/* Makes planning quick, for a caller who asks whether the run fits its budget and about how long
+ * its step takes: one of the first plans that fit is taken, and the minimum is not searched for.
+ * Call it before pl_run_build, or before pl_run_plan_within. */
+PL_API void pl_run_plan_quickly(pl_run *r);
+/* Plans the build of pl_run_build again, for another budget than the key `memory`. If no plan
+ * fits, this succeeds, and pl_run_memory_get(r).fits is false. Before pl_run_start. */
+PL_API pl_status pl_run_plan_within(pl_run *r, uint64_t budget) PL_MUST_USE;
 /* Announces that pl_run_start follows pl_run_build. If the start would fail because frozen weights
  * are random and the data are real, the build then fails before it plans. Call it before
  * pl_run_build. */

@@ -89,9 +89,10 @@ static void limit_search(const pl_process_budget *b, int i, uint64_t room)
     uint64_t lists = (room + b->state_bytes + b->later_bytes) / 2 + 1;
     pl_budget_count_plans(one, b->on_host);
     pl_budget_limit(one, b->stop, b->on_host && b->bytes ? lists : 0);
+    pl_budget_quick(one, b->quick);
 }
 
-static void pause(const pl_process_budget *b)
+void pl_process_pause(const pl_process_budget *b)
 {
     for (int i = 0; i < b->n; i++) pl_budget_pause(pl_program_budget(b->programs[i]));
     pl_sys_trim();
@@ -131,8 +132,8 @@ static pl_status find_smallest(pl_process_budget *b, uint64_t *bound, bool *aske
         uint64_t keep_all = pl_program_plan(p)->keep_all_bytes;
         asked[i] = true;
         if (keep_all > arena || !pl_budget_may_keep_all(pl_program_budget(p))) {
-            uint64_t size;
-            PL_TRY(pl_program_minimum(p, arena, &size));
+            uint64_t size, host = pl_budget_least_host_bytes(pl_program_budget(p));
+            PL_TRY(pl_program_minimum(p, arena ? arena + host : 0, &size));
             note_peak(b);
             uint64_t held = pl_budget_figures_get(pl_program_budget(p)).minimum_host_bytes;
             plans += held;
@@ -215,17 +216,31 @@ static pl_status plan_each(pl_process_budget *b, uint64_t room, bool *done)
     return PL_OK;
 }
 
-/* Whether one unit of a program needs more than the room: then no plan fits, and the smallest plans
- * need not be searched for. */
-static bool is_below_bound(const pl_process_budget *b, uint64_t room)
+/* Returns the host memory that plans of other programs than i will take at least. */
+static uint64_t least_plans(const pl_process_budget *b, int i, uint64_t room)
 {
-    for (int i = 0; i < b->n; i++) {
-        uint64_t bound;
-        pl_status rc = pl_budget_bound(pl_program_budget(b->programs[i]), &bound);
-        if (b->on_host) pl_budget_pause(pl_program_budget(b->programs[i]));
-        if (rc == PL_OK && bound > room) return true;
+    uint64_t bytes = 0;
+    for (int k = 0; k < b->n; k++)
+        if (k != i && pl_program_plan(b->programs[k])->keep_all_bytes > room)
+            bytes += pl_budget_least_host_bytes(pl_program_budget(b->programs[k]));
+    return bytes;
+}
+
+/* Refuses the room where one program does not fit what plans of the others leave. These plans,
+ * which take seconds, are then not searched for. */
+static pl_status check_each(const pl_process_budget *b, uint64_t room)
+{
+    bool may = true;
+    for (int i = 0; i < b->n; i++) limit_search(b, i, room);
+    for (int i = 0; i < b->n && may; i++) {
+        pl_program *p = b->programs[i];
+        uint64_t others = least_plans(b, i, room), left = room > others ? room - others : 1;
+        PL_TRY(pl_budget_may_fit(pl_program_budget(p), left, &may));
+        pl_status rc = may ? PL_OK : pl_program_set_budget(p, left);
+        if (b->on_host) pl_budget_pause(pl_program_budget(p));
+        PL_TRY(rc);
     }
-    return false;
+    return PL_OK;
 }
 
 /* Plans within a room. Where no plan is found the current plans stay. */
@@ -243,11 +258,11 @@ static pl_status plan_within(pl_process_budget *b, uint64_t room)
                "the search for a plan needs %s, the budget leaves it %s",
                pl_str_bytes(search + b->state_bytes + b->later_bytes, needs, sizeof needs),
                pl_str_bytes(room + b->state_bytes + b->later_bytes, has, sizeof has));
+    PL_TRY(check_each(b, room));
     pl_status rc = PL_OK;
     for (int round = 0; round < ROUNDS && rc == PL_OK && !done; round++)
         rc = plan_each(b, room, &done);
     if (!b->on_host || done || (rc != PL_OK && rc != PL_ERR_FIT)) return rc;
-    if (rc == PL_ERR_FIT && is_below_bound(b, room)) return rc;
     /* plans of several programs are in each other's way */
     bool several = plans_of(b) != 0;
     if (several) rc = plan_smallest(b, true, &smallest);
@@ -291,7 +306,7 @@ pl_status pl_process_plan(pl_process_budget *b)
         rc = PL_OK;
     else if (rc == PL_ERR_FIT && small > room)
         rc = plan_within(b, small);
-    pause(b);
+    pl_process_pause(b);
     return rc;
 }
 

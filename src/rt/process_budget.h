@@ -67,6 +67,7 @@ typedef struct pl_process_budget {
     pl_status (*smallest)(void *ctx, uint64_t *value);
     void *ctx;
     const volatile int *stop; /* see pl_budget_limit */
+    bool quick;               /* see pl_budget_quick */
     uint64_t known_minimum;   /* a smaller minimum that another build of the run has; 0: none */
     uint64_t used_then;       /* device: replaces used() in reports; 0: used() counts */
     uint64_t plan_peak;       /* out, host: most bytes held after a search */
@@ -83,6 +84,8 @@ uint64_t pl_process_keep_all(const pl_process_budget *b);
 /* Frees what only planning needs, once all planning is done: the process that trains does not hold
  * it. */
 void pl_process_trim(const pl_process_budget *b);
+/* The same between two plannings: what is known about the minimum stays. */
+void pl_process_pause(const pl_process_budget *b);
 /* Returns the bytes that the budget leaves to arena and plans; 0: none. */
 uint64_t pl_process_room(const pl_process_budget *b);
 /* Returns the device memory that inputs of the programs pass through. */

@@ -155,6 +155,8 @@ pl_status pl__run_check_host(const pl_run *r) PL_MUST_USE;
 pl_status pl__run_fit(pl_run *r) PL_MUST_USE;
 /* Sets *bytes to the smallest budget of r->build. */
 pl_status pl__run_minimum(pl_run *r, uint64_t *bytes) PL_MUST_USE;
+/* Frees what searches for plans of the build know. */
+void pl__run_end_planning(pl_run *r);
 /* Returns the bytes on the device that inputs pass through. */
 uint64_t pl__run_stage_bytes(const pl_run *r);
 /* Measures the bytes of the process; until the run is started, reports of its memory use them. */

@@ -345,7 +345,8 @@ pl_status pl__choose_build(pl_run *r)
            : r->purpose.goal == PL_GOAL_PREDICT ? build_prediction(r)
                                                 : build_training(r, asked));
     r->build->fitted = pl_run_memory_get(r).fits;
-    return r->build->fitted || r->build->minimum ? PL_OK : pl_run_find_minimum(r);
+    bool known = r->build->fitted || r->build->minimum || r->usage.quick;
+    return known ? PL_OK : pl_run_find_minimum(r);
 }
 
 /* ---- the minimum -------------------------------------------------------------------------- */

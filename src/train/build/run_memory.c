@@ -65,7 +65,7 @@ static bool is_limited(const pl_run *r)
  * what is free on the host. 0: no limit. */
 static uint64_t budget_of(const pl_run *r)
 {
-    uint64_t asked = asked_budget(r);
+    uint64_t asked = r->usage.other_budget ? r->usage.other_budget : asked_budget(r);
     const pl_card *card = planned_card(r);
     if (card) return !asked || asked > card->memory_bytes ? card->memory_bytes : asked;
     return is_limited(r) ? r->usage.free_limit : asked;
@@ -229,6 +229,7 @@ static pl_process_budget describe(pl_run *r)
                            .smallest = ask_ranks,
                            .ctx = r,
                            .stop = r->stop,
+                           .quick = r->usage.quick,
                            .used_then = r->usage.built,
                            .plan_peak = r->usage.plan_peak};
     if (b.on_host) {
@@ -283,7 +284,7 @@ pl_status pl__run_fit(pl_run *r)
     PL_FAIL_IF(pl_asked(r->stop), PL_ERR_STOPPED, "stopped before it was planned");
     pl_process_budget b = describe(r);
     pl_status rc = plan_within(r, &b);
-    pl_process_trim(&b);
+    pl_process_pause(&b); /* the minimum may be asked for */
     r->usage.plan_peak = b.plan_peak;
     /* the keep-all plan does not fit where the host has no room for the slots of its updates */
     bool homeless = !r->build->levels || !r->build->levels->homes.bytes[PL_LEVEL_HOST];
@@ -292,11 +293,29 @@ pl_status pl__run_fit(pl_run *r)
     return r->build->unfit ? PL_OK : PL_ERR_MEMORY;
 }
 
+void pl__run_end_planning(pl_run *r)
+{
+    pl_process_budget b = describe(r);
+    pl_process_trim(&b);
+}
+
+void pl_run_plan_quickly(pl_run *r)
+{
+    r->usage.quick = true;
+}
+
+pl_status pl_run_plan_within(pl_run *r, uint64_t budget)
+{
+    PL_FAIL_IF(!r->build || r->session, PL_ERR_ARG, "the run is not built, or has started");
+    r->usage.other_budget = budget;
+    return pl__run_fit(r);
+}
+
 pl_status pl__run_minimum(pl_run *r, uint64_t *bytes)
 {
     pl_process_budget b = describe(r);
     pl_status rc = pl_process_minimum(&b, bytes);
-    pl_process_trim(&b);
+    pl_process_pause(&b); /* another budget may follow, see pl_run_plan_within */
     r->usage.plan_peak = b.plan_peak;
     if (rc != PL_OK || !b.on_host || !r->build->levels) return rc;
     /* the keep-all plans move nothing */

@@ -244,6 +244,7 @@ pl_status pl_run_start(pl_run *r)
 {
     PL_FAIL_IF(!r->build, PL_ERR_ARG, "the run is not built");
     if (r->absent) return fail_absent(r);
+    pl__run_end_planning(r);
     PL_TRY(start(r));
     PL_TRY(pl__phase_check_data(r));
     PL_TRY(pl__ranks_check(r));

@@ -60,7 +60,9 @@ typedef struct pl_run_usage {
     /* see pl_run_limit_host; 0: no limit. free: budget where none is given; most: of any plan */
     uint64_t free_limit, most_limit;
     const char *free_why, *most_why;
-    int sharers; /* processes of this run that share the host; 0: this one */
+    int sharers;           /* processes of this run that share the host; 0: this one */
+    bool quick;            /* see pl_run_plan_quickly */
+    uint64_t other_budget; /* see pl_run_plan_within; 0: key `memory` */
 } pl_run_usage;
 
 /* A recipe that was compiled by the user. */
