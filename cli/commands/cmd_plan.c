@@ -165,6 +165,7 @@ static pl_status show(const cli_args *a, const plan_options *o, pl_run *run, con
 {
     plan_optimisation row[PLAN_OPTIMISATIONS];
     plan_edit edit[PLAN_EDITS];
+    plan_refusal refused;
     int n = 0, n_edits = 0;
     pl_run_memory m = pl_run_memory_get(run);
     pl_status rc = o->explain ? explain(a, run, row, &n) : PL_OK;
@@ -180,8 +181,10 @@ static pl_status show(const cli_args *a, const plan_options *o, pl_run *run, con
         if (all->n) phases_print(all->row, all->n, stdout);
         plan_print(run, a->positional[0], row, n, stdout);
     }
+    bool offers = rc == PL_OK && !m.fits;
+    if (offers) refused = plan_refused(run);
     pl_run_free(run);
-    if (rc == PL_OK && !m.fits) n_edits = plan_edits(a, o->memory, &m, edit);
+    if (offers) n_edits = plan_edits(a, o->memory, &refused, edit);
     if (o->json) {
         plan_edits_json(edit, n_edits, j);
         pl_json_end(j);

@@ -3,13 +3,17 @@
  * A candidate is a few words for the command line. Each candidate is planned under the same budget
  * and is offered only if it fits. Candidates that do not change training come first; the others
  * follow by predicted time per sample, with a note about their effect on training.
+ *
+ * Candidates are planned quickly (pl_run_plan_quickly): the step of the plan that the user gets is
+ * as fast as the offer says, or faster. The search ends with enough offers, or when the graphs that
+ * were built have MOST_NODES nodes: a network of a million nodes is not built again.
  */
 #include "plan_view.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CANDIDATES = 12, MAX_WORDS = 4 };
+enum { MAX_CANDIDATES = 12, MOST_NODES = 300000 };
 
 typedef struct finder {
     const cli_args *args;
@@ -18,7 +22,14 @@ typedef struct finder {
     pl_run_memory need; /* memory of the plan that does not fit */
     plan_edit found[MAX_CANDIDATES];
     int n;
+    int64_t nodes; /* of the graphs that were built */
 } finder;
+
+/* Whether the search ends. */
+static bool is_over(const finder *f)
+{
+    return f->n >= PLAN_EDITS || f->nodes >= MOST_NODES;
+}
 
 /* Copies the arguments and appends the words of a candidate. `buf` holds the words. */
 static bool with_words(const finder *f, const char *words, char *buf, size_t cap, cli_args *out)
@@ -32,31 +43,31 @@ static bool with_words(const finder *f, const char *words, char *buf, size_t cap
     return true;
 }
 
+/* Fills in the figures of a run that was planned. */
+static void fill_in(const pl_run *run, const char *text, plan_edit *e)
+{
+    *e = (plan_edit){.total_bytes = pl_run_memory_get(run).total,
+                     .step_ms = pl_run_predicted_ms(run)};
+    e->sample_ms = e->step_ms / (double)pl_run_split_get(run).effective;
+    snprintf(e->text, sizeof e->text, "%s", text);
+}
+
 /* Plans a candidate and returns whether it fits. A configuration that cannot be built does not fit.
  * *micro_batches (may be NULL): the micro-batches of its step. */
-static bool try_words(const finder *f, const char *words, const char *memory, plan_edit *e,
-                      int64_t *micro_batches)
+static bool try_words(finder *f, const char *words, plan_edit *e, int64_t *micro_batches)
 {
     char buf[160];
     cli_args a;
     pl_run *run = NULL;
-    if (!with_words(f, words, buf, sizeof buf, &a)) return false;
-    if (words[0])
-        cli_busy("looking for changes that fit: %s", words);
-    else
-        cli_busy("looking for changes that fit: --memory %s", memory);
-    pl_status rc = cli_open_run(&a, memory, &run);
+    if (f->nodes >= MOST_NODES || !with_words(f, words, buf, sizeof buf, &a)) return false;
+    cli_busy("looking for changes that fit: %s", words);
+    pl_status rc = cli_open_run(&a, f->memory, &run);
+    if (rc == PL_OK) pl_run_plan_quickly(run);
     if (rc == PL_OK) rc = pl_run_build(run);
-    bool fits = false;
-    if (rc == PL_OK) {
-        pl_run_memory m = pl_run_memory_get(run);
-        pl_run_split split = pl_run_split_get(run);
-        fits = m.fits;
-        *e = (plan_edit){.total_bytes = m.total, .step_ms = pl_run_predicted_ms(run)};
-        e->sample_ms = e->step_ms / (double)split.effective;
-        snprintf(e->text, sizeof e->text, "%s", words);
-        if (micro_batches) *micro_batches = split.accumulate;
-    }
+    bool fits = rc == PL_OK && pl_run_memory_get(run).fits;
+    if (rc == PL_OK) f->nodes += (int64_t)pl_program_plan(pl_run_train_program(run))->nodes;
+    if (fits) fill_in(run, words, e);
+    if (fits && micro_batches) *micro_batches = pl_run_split_get(run).accumulate;
     pl_run_free(run);
     return fits;
 }
@@ -71,7 +82,7 @@ static void add(finder *f, const plan_edit *e, const char *changes)
 static bool offer(finder *f, const char *words, const char *changes)
 {
     plan_edit e;
-    if (!try_words(f, words, f->memory, &e, NULL)) return false;
+    if (!try_words(f, words, &e, NULL)) return false;
     add(f, &e, changes);
     return true;
 }
@@ -103,7 +114,7 @@ static void offer_micro_batches(finder *f)
     plan_edit e;
     int64_t fastest;
     if (strcmp(pl_config_text(c, "accumulate"), "auto") != 0 &&
-        try_words(f, "accumulate=auto", f->memory, &e, &fastest)) {
+        try_words(f, "accumulate=auto", &e, &fastest)) {
         snprintf(e.text, sizeof e.text, "accumulate=%lld", (long long)fastest);
         add(f, &e, NULL);
         return;
@@ -118,27 +129,31 @@ static void offer_micro_batches(finder *f)
 
 /* Offers 1 % more than the minimum, at least 4 MiB more. At the minimum itself a step recomputes
  * far more, and on a GPU the overhead of another process may be a few pages larger. */
-static void offer_memory(finder *f)
+plan_refusal plan_refused(pl_run *run)
 {
     enum { MORE = 4 << 20, PART = 100 };
-    char memory[32];
-    plan_edit e;
-    uint64_t more = f->need.minimum / PART > MORE ? f->need.minimum / PART : MORE;
-    snprintf(memory, sizeof memory, "%s", cli_size(f->need.minimum + more));
-    if (!try_words(f, "", memory, &e, NULL)) return;
-    snprintf(e.text, sizeof e.text, "--memory %s", memory);
-    add(f, &e, NULL);
+    plan_refusal r = {.need = pl_run_memory_get(run),
+                      .nodes = (int64_t)pl_program_plan(pl_run_train_program(run))->nodes};
+    char text[48];
+    uint64_t part = r.need.minimum / PART, more = r.need.minimum + (part > MORE ? part : MORE);
+    snprintf(text, sizeof text, "--memory %s", cli_size(more));
+    cli_busy("looking for changes that fit: %s", text);
+    pl_run_plan_quickly(run);
+    if (pl_run_plan_within(run, more) == PL_OK && pl_run_memory_get(run).fits)
+        fill_in(run, text, &r.more);
+    return r;
 }
 
-static bool try_batch(const finder *f, int64_t batch, plan_edit *e)
+static bool try_batch(finder *f, int64_t batch, plan_edit *e)
 {
     char words[64];
     snprintf(words, sizeof words, "batch=%lld", (long long)batch);
-    return batch > 0 && try_words(f, words, f->memory, e, NULL);
+    return batch > 0 && try_words(f, words, e, NULL);
 }
 
 /* Offers the largest batch that fits. The minimum grows almost linearly with the batch, from state
- * and overhead, which are constant. The search starts where that line meets the budget. */
+ * and overhead, which are constant. The search starts where that line meets the budget, and goes up
+ * or down in steps that double until it has a batch that fits and a batch that does not. */
 static void offer_batch(finder *f)
 {
     const pl_config *c = f->config;
@@ -150,13 +165,19 @@ static void offer_batch(finder *f)
     if (m.budget <= fixed || m.minimum <= fixed) return;
     int64_t at =
         (int64_t)((double)batch * (double)(m.budget - fixed) / (double)(m.minimum - fixed));
-    if (at >= batch) at = batch - 1;
-    if (at < 1) at = 1;
-    plan_edit best, more;
-    bool any = false;
-    while (at > 0 && !(any = try_batch(f, at * unit, &best))) at--;
-    for (; any && at + 1 < batch && try_batch(f, (at + 1) * unit, &more); at++) best = more;
-    if (any) add(f, &best, "fewer samples per step");
+    int64_t fits = 0, over = batch;
+    plan_edit best, e;
+    for (int64_t step = 1; over - fits > 1; step *= 2) {
+        if (at <= fits || at >= over) at = fits + (over - fits) / 2;
+        bool ok = try_batch(f, at * unit, &e);
+        if (ok) best = e;
+        *(ok ? &fits : &over) = at;
+        if (fits && over < batch)
+            at = fits + (over - fits) / 2;
+        else
+            at += ok ? step : -step;
+    }
+    if (fits) add(f, &best, "fewer samples per step");
 }
 
 static void offer_precision(finder *f)
@@ -180,9 +201,10 @@ static void offer_optimiser(finder *f)
     const char *name = pl_config_text(c, "optim.name");
     const char *state = pl_config_text(c, "optim.state"), *weights = pl_config_text(c, "weights");
     if (strcmp(state, "8bit") != 0) offer(f, "optim.state=8bit", "moments in 8 bits");
-    if (strcmp(weights, "bf16") != 0) offer(f, "weights=bf16", "weights in 16 bits");
-    if (pl_config_float(c, "ema.decay") > 0) offer(f, "ema.decay=0", "no averaged weights");
-    if (strcmp(name, "lion") != 0 && strcmp(name, "sgd") != 0 &&
+    if (!is_over(f) && strcmp(weights, "bf16") != 0) offer(f, "weights=bf16", "weights in 16 bits");
+    if (!is_over(f) && pl_config_float(c, "ema.decay") > 0)
+        offer(f, "ema.decay=0", "no averaged weights");
+    if (!is_over(f) && strcmp(name, "lion") != 0 && strcmp(name, "sgd") != 0 &&
         !offer(f, "optim.name=lion", "another optimiser, with one moment"))
         offer(f, "optim.name=sgd optim.momentum=0", "another optimiser, without moments");
 }
@@ -228,22 +250,33 @@ static int by_worth(const void *a, const void *b)
     return (x->sample_ms > y->sample_ms) - (x->sample_ms < y->sample_ms);
 }
 
-int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out)
+/* Whether less than half of what the process holds besides arena and state is allowed: no setting
+ * makes program, libraries and graph so small. */
+static bool is_hopeless(const pl_run_memory *need)
+{
+    return need->budget < need->overhead / 2;
+}
+
+int plan_edits(const cli_args *a, const char *memory, const plan_refusal *refused, plan_edit *out)
 {
     pl_run *run = NULL;
     if (cli_open_run(a, memory, &run) != PL_OK) return 0;
-    finder f = {.args = a, .memory = memory, .config = pl_run_config(run), .need = *need};
-    offer_memory(&f);
+    finder f = {.args = a,
+                .memory = memory,
+                .config = pl_run_config(run),
+                .need = refused->need,
+                .nodes = is_hopeless(&refused->need) ? MOST_NODES : refused->nodes};
+    if (refused->more.text[0]) add(&f, &refused->more, NULL);
     offer_checkpointing(&f);
     offer_tradeoffs(&f, pl_run_recipe(run));
     offer_micro_batches(&f);
     offer_precision(&f);
     /* late, because it plans several times: the process then holds a few more pages, which count
      * against the candidates after it */
-    offer_batch(&f);
-    if (f.n < PLAN_EDITS) offer_frozen(&f);
-    if (f.n < PLAN_EDITS) offer_optimiser(&f);
-    if (f.n < PLAN_EDITS) offer_resolution(&f);
+    if (!is_over(&f)) offer_batch(&f);
+    if (!is_over(&f)) offer_frozen(&f);
+    if (!is_over(&f)) offer_optimiser(&f);
+    if (!is_over(&f)) offer_resolution(&f);
     qsort(f.found, (size_t)f.n, sizeof *f.found, by_worth);
     pl_run_free(run);
     cli_idle();

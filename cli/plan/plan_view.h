@@ -94,8 +94,17 @@ typedef struct plan_edit {
     double step_ms, sample_ms;
 } plan_edit;
 enum { PLAN_EDITS = 3 };
-/* For arguments whose plan does not fit; memory is --memory or NULL. Returns how many it found. */
-int plan_edits(const cli_args *a, const char *memory, const pl_run_memory *need, plan_edit *out);
+/* A plan that does not fit, with the first offer. */
+typedef struct plan_refusal {
+    pl_run_memory need;
+    int64_t nodes;  /* of the graph */
+    plan_edit more; /* more memory; text is "": no plan was found */
+} plan_refusal;
+/* Describes a run that was built and does not fit, and plans it again with more memory. The run is
+ * only good for pl_run_free then; free it before plan_edits, because its memory would count. */
+plan_refusal plan_refused(pl_run *run);
+/* For the arguments of that run; memory is --memory or NULL. Returns how many it found. */
+int plan_edits(const cli_args *a, const char *memory, const plan_refusal *refused, plan_edit *out);
 void plan_edits_print(const plan_edit *edit, int n, FILE *out);
 /* Says that a plan does not fit, with the smallest budget. */
 void plan_unfit_print(const pl_run_memory *m);

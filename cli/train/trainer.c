@@ -211,9 +211,10 @@ static pl_status refuse(trainer *t, const pl_run_memory *m)
     plan_edit edit[PLAN_EDITS];
     int n = 0;
     if (!t->quiet) {
+        plan_refusal refused = plan_refused(t->run);
         pl_run_free(t->run);
         t->run = t->list = NULL;
-        n = plan_edits(t->args, t->memory, m, edit);
+        n = plan_edits(t->args, t->memory, &refused, edit);
         plan_edits_print(edit, n, stderr);
         if (n) fputc('\n', stderr);
     }
