@@ -227,14 +227,18 @@ static uint64_t least_plans(const pl_process_budget *b, int i, uint64_t room)
 }
 
 /* Refuses the room where one program does not fit what plans of the others leave. These plans,
- * which take seconds, are then not searched for. */
+ * which take seconds, are then not searched for. The first program that needs a plan is not asked:
+ * plan_each asks it first. */
 static pl_status check_each(const pl_process_budget *b, uint64_t room)
 {
-    bool may = true;
+    bool may = true, first = true;
     for (int i = 0; i < b->n; i++) limit_search(b, i, room);
     for (int i = 0; i < b->n && may; i++) {
         pl_program *p = b->programs[i];
         uint64_t others = least_plans(b, i, room), left = room > others ? room - others : 1;
+        bool asked_first = first && pl_program_plan(p)->keep_all_bytes > room;
+        if (asked_first) first = false;
+        if (asked_first) continue;
         PL_TRY(pl_budget_may_fit(pl_program_budget(p), left, &may));
         pl_status rc = may ? PL_OK : pl_program_set_budget(p, left);
         if (b->on_host) pl_budget_pause(pl_program_budget(p));
