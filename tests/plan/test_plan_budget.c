@@ -174,7 +174,7 @@ TEST(plan_refusals_pack_no_list_that_is_too_large)
     close_lab(&y);
 }
 
-enum { LARGE = 160 }; /* layers, of more than 1,000 units */
+enum { LARGE = 70 }; /* layers, of more than 1,000 units */
 
 /* On large problems the descent comes first: it refuses a budget without the questions of a search
  * for the cheapest plan, and what it found outlasts a pause. */
