@@ -171,6 +171,23 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* One batch needs less than several micro-batches where weights are most of the memory: those have
+ * accumulators. */
+TEST(minimum_of_a_refusal_is_the_smallest_of_all_micro_batches)
+{
+    WANT_BIN();
+    const char *net = "regress/tiny 'model.widths=[512,512,512,512]' batch=8 --memory 6MB --json";
+    cli_result all = cli_run("$P plan %s accumulate=auto", net);
+    CHECK_INT(all.code, 3);
+    long long told = member(all.out, "minimum_bytes"), least = INT64_MAX;
+    for (int n = 1; n <= 8; n *= 2) {
+        cli_result one = cli_run("$P plan %s accumulate=%d", net, n);
+        long long bytes = member(one.out, "minimum_bytes");
+        if (bytes < least) least = bytes;
+    }
+    CHECK_INT(told, least);
+}
+
 TEST(budget_with_more_memory_is_never_slower)
 {
     WANT_BIN();

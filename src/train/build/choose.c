@@ -263,6 +263,27 @@ static pl_status try_split(pl_run *r, int64_t n, double best_ms, bool *better, d
     return PL_OK;
 }
 
+/* Where no number of micro-batches fits: builds with the number that needs the smallest budget,
+ * which the refusal names. One batch may need less than several micro-batches: they have
+ * accumulators. */
+static pl_status build_smallest(pl_run *r)
+{
+    int64_t batch = pl_config_int(r->config, "batch"), best = 0;
+    uint64_t least = UINT64_MAX;
+    bool below = r->build->levels != NULL; /* then minimums are found by fitting */
+    for (int64_t n = 1; n * pl__ranks(r) <= batch; n++) {
+        if (batch % (n * pl__ranks(r))) continue;
+        PL_TRY(drop_build(r));
+        PL_TRY(pl__build_level(r, n, 0));
+        if (below) PL_TRY(fit_split(r, n));
+        PL_TRY(pl_run_find_minimum(r));
+        uint64_t bytes = pl_run_memory_get(r).minimum;
+        PL_TRY(pl__ranks_least(r, &bytes));
+        if (bytes < least) least = bytes, best = n;
+    }
+    return build_split(r, best);
+}
+
 /* accumulate: auto: builds with the number of micro-batches that fits and is fastest. All divisors
  * of the batch are compared, not only those up to the first that needs no recompute: a larger
  * number can be faster, and a larger budget must not be slower than a smaller one, which finds it.
@@ -288,7 +309,8 @@ static pl_status build_auto(pl_run *r)
         bool unlimited = pl_config_is_null(r->config, "memory") && better && keeps_all(r->build);
         if (unlimited || ms > much * best_ms) break;
     }
-    return best == 0 || best == r->build->accumulate ? PL_OK : build_split(r, best);
+    if (best == 0) return r->usage.quick ? PL_OK : build_smallest(r);
+    return best == r->build->accumulate ? PL_OK : build_split(r, best);
 }
 
 /* accumulate: auto of a resumed run: uses the number of the checkpoint, so that results have the
