@@ -9,7 +9,7 @@
  *                       without the axis of classes
  *     dice              the same; one class: 0 to 1, the output's  1 - mean over classes of
  *                       shape                                      (2 |P and T| + 1) / (|P|+|T|+1);
- *                                                                  NaN if a number is no class
+ *                                                                  NaN if a label is not in [0, K)
  *     kl                probabilities, the output's shape          KL(target | softmax(output)),
  *                                                                  mean over rows
  *     mse, l1,          numbers, the output's shape                means over all elements

@@ -76,7 +76,7 @@ static pl_status need_search(pl_budget *b)
     PL_TRY(new_search(b, b->levels != NULL, &b->search));
     if (is_new && !b->levels) pl__search_give_descents(b->search, b->found);
     b->search->quick = b->quick;
-    b->search->told = b->minimum_final && !b->levels ? b->minimum : 0;
+    b->search->minimum_before = b->minimum_final && !b->levels ? b->minimum : 0;
     return PL_OK;
 }
 
@@ -272,8 +272,7 @@ bool pl_budget_may_keep_all(const pl_budget *b)
 
 uint64_t pl_budget_least_host_bytes(const pl_budget *b)
 {
-    const pl_budget_base *a = &b->base;
-    return b->counts ? pl_graph_bytes(a->g) + a->units->arena.total + a->keep_all->mem.total : 0;
+    return b->counts ? pl__base_host_bytes(&b->base) : 0;
 }
 
 uint64_t pl_budget_held_guess(const pl_budget *b)

@@ -93,7 +93,7 @@ typedef struct pl__search {
     uint64_t minimum_held;      /* the part of it that is host memory of its plan */
     bool knows_minimum;         /* all descents have ended, and their smallest plans were packed */
     bool quick;                 /* see pl_budget_quick */
-    uint64_t told;              /* the minimum, where an earlier search found it; 0 */
+    uint64_t minimum_before;    /* the minimum that an earlier search found; 0: none */
     pl_expanded_plan *packed;   /* of the candidate packed last; NULL: none, or handed out */
     uint32_t packed_of;         /* candidate, index + 1 */
     uint32_t chosen;            /* candidate of the last plan that was found, index + 1; 0: none */
@@ -173,6 +173,11 @@ pl_status pl__search_minimum(pl__search *f, uint64_t enough, uint64_t *arena_byt
  * continues. */
 pl_status pl__search_find_minimum(pl__search *f, int which, uint64_t enough,
                                   uint64_t *arena_bytes) PL_MUST_USE;
+/* Returns the host memory of the graph, its units and the keep-all plan. */
+static inline uint64_t pl__base_host_bytes(const pl_budget_base *b)
+{
+    return pl_graph_bytes(b->g) + b->units->arena.total + b->keep_all->mem.total;
+}
 /* Returns about the host memory of a plan that recomputes little; 0: it does not count. */
 uint64_t pl__search_held_guess(const pl__search *f);
 /* Whether a climb takes much longer than a descent. */

@@ -5,7 +5,7 @@
  * early. The last plan is packed, and its arena is the minimum.
  *
  * On large problems a second descent, which takes longer, starts where the first ends. Only budgets
- * below the minimum of the first descent need it, and the minimum that users are told.
+ * below the minimum of the first descent need it, and the minimum that a refusal names.
  *
  * Invariant: f->minimum is the arena of a plan that was packed and checked, or of the keep-all
  * plan. Cost: about 24 plans and one packing for each descent; seconds for some thousand units.
@@ -19,8 +19,7 @@
 
 uint64_t pl__search_held_guess(const pl__search *f)
 {
-    const pl_budget_base *b = f->base;
-    return f->counts ? pl_graph_bytes(b->g) + b->units->arena.total + b->keep_all->mem.total : 0;
+    return f->counts ? pl__base_host_bytes(f->base) : 0;
 }
 
 /* Where the host memory of plans counts: stores the plan with the smallest size. A smaller arena

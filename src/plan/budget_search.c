@@ -417,8 +417,8 @@ static pl_status place(pl__search *f, uint64_t budget, int *which)
 
 pl_status pl__search_may_fit(pl__search *f, uint64_t arena_budget, bool *may)
 {
-    int which = arena_budget < f->told ? PL__DESCENTS : PL__FIRST;
-    if (!f->told) PL_TRY(place(f, arena_budget, &which));
+    int which = arena_budget < f->minimum_before ? PL__DESCENTS : PL__FIRST;
+    if (!f->minimum_before) PL_TRY(place(f, arena_budget, &which));
     *may = which != PL__DESCENTS;
     return PL_OK;
 }
@@ -426,7 +426,7 @@ pl_status pl__search_may_fit(pl__search *f, uint64_t arena_budget, bool *may)
 /* Finds a plan, quickly: where few settings find none, the plan of the minimum. */
 static pl_status solve_quickly(pl__search *f, uint64_t budget, choice *best, int *which)
 {
-    bool fits = f->told && f->told <= budget;
+    bool fits = f->minimum_before && f->minimum_before <= budget;
     *which = PL__FIRST;
     if (!fits) PL_TRY(place(f, budget, which));
     if (*which == PL__DESCENTS) return PL_OK;

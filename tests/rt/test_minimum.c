@@ -179,13 +179,13 @@ TEST(minimum_of_a_refusal_is_the_smallest_of_all_micro_batches)
     const char *net = "regress/tiny 'model.widths=[512,512,512,512]' batch=8 --memory 6MB --json";
     cli_result all = cli_run("$P plan %s accumulate=auto", net);
     CHECK_INT(all.code, 3);
-    long long told = member(all.out, "minimum_bytes"), least = INT64_MAX;
+    long long named = member(all.out, "minimum_bytes"), least = INT64_MAX;
     for (int n = 1; n <= 8; n *= 2) {
         cli_result one = cli_run("$P plan %s accumulate=%d", net, n);
         long long bytes = member(one.out, "minimum_bytes");
         if (bytes < least) least = bytes;
     }
-    CHECK_INT(told, least);
+    CHECK_INT(named, least);
 }
 
 TEST(budget_with_more_memory_is_never_slower)

@@ -27,6 +27,7 @@
 #define PL_CUDA_ATTENTION_SPLIT_H
 
 #include "cuda/attention/attention.h"
+#include "cuda/attention/quad.h"
 #include "cuda/device/launch.h"
 #include "cuda/matmul/mma.h"
 #include "plan/cost/kernel_sizes.h"
@@ -149,17 +150,6 @@ static __device__ __forceinline__ void scores(float (*s)[COLS / 8][4], const pl_
                 for (int e = 0; e < 4; e++) s[x / 2][2 * j + x % 2][e] += part[x][e];
         }
     }
-}
-
-static __device__ __forceinline__ float over_quad_max(float v)
-{
-    v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
-    return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
-}
-static __device__ __forceinline__ float over_quad_sum(float v)
-{
-    v += __shfl_xor_sync(0xffffffffu, v, 1);
-    return v + __shfl_xor_sync(0xffffffffu, v, 2);
 }
 
 /* Left operands of weigh over 16 T tokens, and the factors of its rows. */

@@ -14,7 +14,9 @@
 #include "cuda/attention/wgmma_tiles.h"
 
 static constexpr int STAGES = 3;
-template <int D> static constexpr int GROUPS = D == 64 ? 2 : 3;
+template <int D>
+static constexpr int GROUPS = (D == 64 ? PL_ATTEND_WG_ROWS_64 : PL_ATTEND_WG_ROWS) / 64;
+static_assert(COLS == (int)PL_ATTEND_WG_TILE, "one size of tiles");
 
 #if PL_HAS_WGMMA
 /* Hides keys that do not exist, or that a query must not see. r0, c0: query and key of this

@@ -6,6 +6,7 @@
 #define PL_CUDA_ATTENTION_ROUNDED_H
 
 #include "cuda/attention/attention.h"
+#include "cuda/attention/quad.h"
 #include "cuda/device/launch.h"
 #include "cuda/matmul/mma.h"
 
@@ -77,18 +78,6 @@ template <typename T> static __device__ __forceinline__ void store_two(T *to, fl
 static __device__ __forceinline__ void store_two(float *to, float x, float y)
 {
     *(float2 *)to = make_float2(x, y);
-}
-
-/* Over the four threads that have the scores of a row. */
-static __device__ __forceinline__ float over_quad_max(float v)
-{
-    v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
-    return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
-}
-static __device__ __forceinline__ float over_quad_sum(float v)
-{
-    v += __shfl_xor_sync(0xffffffffu, v, 1);
-    return v + __shfl_xor_sync(0xffffffffu, v, 2);
 }
 
 #define LOG2E 1.4426950408889634f

@@ -351,10 +351,12 @@ static double rounded_attend_rate(const pl_card *card, const pl_cost *c)
     if (!pl_card_warpgroups_attend(card, c))
         return REACH.attend_tf32 * own_attend_rate(card, c, PL_F16, card->f16);
     bool back = c->work == PL_WORK_ATTENTION_BACK, causal, small = c->k <= 64;
-    double heads = attend_heads(c, PL_F32, back, &causal), rows = small ? 128 : 192;
+    double heads = attend_heads(c, PL_F32, back, &causal),
+           rows = small ? PL_ATTEND_WG_ROWS_64 : PL_ATTEND_WG_ROWS;
     double rate = warpgroup_rate(card, c, PL_F32, card->f16);
     if (!back) {
-        double blocks = heads * ceil(c->m / rows), walk = c->n / 64 * (causal ? 0.5 : 1);
+        double blocks = heads * ceil(c->m / rows),
+               walk = c->n / PL_ATTEND_WG_TILE * (causal ? 0.5 : 1);
         rate = card->f16 * (small ? REACH.rounded_64 : REACH.rounded) * c->k / (small ? 64 : 128) *
                walk / (walk + ENDS) * heads * c->m / (blocks * rows) *
                (causal ? REACH.rounded_causal : 1) * filled(blocks, card->sms);

@@ -114,6 +114,8 @@ enum { PL_ATTEND_WGMMA_PAIRS = 128 * 128 };
 /* Queries of a tile and keys of a block of warpgroup products, for heads of up to 64 and up to 128
  * numbers. */
 enum { PL_ATTEND_WG_QUERIES = 64, PL_ATTEND_WG_KEYS_64 = 192, PL_ATTEND_WG_KEYS = 128 };
+/* Queries of a block of the forward pass on warpgroup products, and keys of its tiles. */
+enum { PL_ATTEND_WG_ROWS_64 = 128, PL_ATTEND_WG_ROWS = 192, PL_ATTEND_WG_TILE = 64 };
 /* Counters of a block. */
 enum { PL_ATTEND_WG_ORDERS = 4 };
 /* Scratch of warpgroup products for `heads` heads of all batches: two numbers a query, then sums of

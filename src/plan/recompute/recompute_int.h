@@ -140,7 +140,7 @@ typedef struct pl__recompute_best {
     bool optimal;                     /* nothing cheaper exists */
     bool any;                         /* the first plan that fits will do */
     enum pl__recompute_probes probes; /* not ALL: a quick search, with a few settings */
-    uint32_t probe;     /* of WIDE: the one that runs first; out: that found the plan */
+    uint32_t probe;     /* of WIDE: the first to run; out: the one that found the plan */
     uint64_t grid_work; /* out: steps of work of the settings */
     uint64_t effort;    /* for the search */
 } pl__recompute_best;

@@ -104,7 +104,7 @@ static pl_status couples_at(pl_run *r, int64_t batch, int64_t accumulate, const 
     pl_status rc = pl__probe(r, batch, ranks, both);
     if (rc == PL_OK) rc = pl__probe(r, batch / accumulate, ranks, micro);
     bool fixed = rc != PL_OK && both->fixed_batch == asked;
-    if (fixed) rc = PL_OK; /* there is no larger batch that micro-batches could differ from */
+    if (fixed) rc = PL_OK; /* the network has no larger batch to compare with */
     text[0] = '\0';
     if (rc == PL_OK && !fixed) rc = compare_programs(both, micro, accumulate, text, sizeof text);
     if (rc == PL_OK && text[0]) {
