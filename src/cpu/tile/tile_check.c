@@ -30,9 +30,8 @@ static pl_status check_map(const pl_fused *p, int i)
     pl_dtype result = pl_scalar_gives_bool(x->fn) ? PL_BOOL : of;
     PL_FAIL_IF(x->dtype != result, PL_ERR_ARG, "tile: instruction %d (%s) gives %s, not %s", i,
                pl_scalar_name(x->fn), pl_dtype_name(result), pl_dtype_name(x->dtype));
-    PL_FAIL_IF(!pl_tile_has(x->fn, of), PL_ERR_UNSUPPORTED,
-               "tile: function %s is not implemented for %s", pl_scalar_name(x->fn),
-               pl_dtype_name(of));
+    PL_FAIL_IF(!pl_tile_has(x->fn, of), PL_ERR_UNSUPPORTED, "tile: function %s does not take %s",
+               pl_scalar_name(x->fn), pl_dtype_name(of));
     return PL_OK;
 }
 
